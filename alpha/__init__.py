@@ -18,6 +18,7 @@ from alpha.engines import default_engine, engine, register_engine, set_default_e
 from alpha.expressions.functions import pointwise
 from alpha.functions import *  # noqa: F403
 from alpha.graphs import graph
+from alpha.layout import get_image_layout, set_image_layout
 from alpha.precision import get_float32_precision, set_float32_precision
 from alpha.random import manual_seed
 from alpha.search import get_search, set_search
@@ -49,6 +50,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "float32",
     "float64",
     "get_float32_precision",
+    "get_image_layout",
     "get_search",
     "graph",
     "int32",
@@ -64,6 +66,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "save",
     "set_default_engine",
     "set_float32_precision",
+    "set_image_layout",
     "set_grad_enabled",
     "set_search",
     "tensor",

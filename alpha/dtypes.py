@@ -24,7 +24,7 @@ int32 = np.dtype(np.int32)
 int64 = np.dtype(np.int64)
 bool_ = np.dtype(np.bool_)
 
-default_float = float32
+default_float: DType = float32
 """The dtype of Python's floats, of floats made from integers, and of tensors made without a dtype."""
 default_int = int64
 """The dtype of Python's ints, of indices and class labels, and of the sums of integers."""

@@ -12,11 +12,11 @@ from alpha.errors import ArgumentError
 from alpha.functions.conv import named_padding
 from alpha.nn import init
 from alpha.nn.arguments import Sizes, empty_parameter, positive, several
-from alpha.nn.module import Module
+from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
 
 
-class ConvNd(Module):
+class ConvNd(ImageLayer):
     """Base of all convolutions: sizes, weight, bias, initialisation."""
 
     axes: ClassVar[int]
@@ -33,9 +33,11 @@ class ConvNd(Module):
         groups: int,
         bias: bool,
         transposed: bool,
+        layout: str | None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        self._set_layout(layout)
         self.in_channels = positive(in_channels, "in_channels", name)
         self.out_channels = positive(out_channels, "out_channels", name)
         self.kernel_size = several(kernel_size, self.axes, "kernel_size", name)
@@ -50,7 +52,7 @@ class ConvNd(Module):
                 f"in_channels={in_channels} and out_channels={out_channels}"
             )
         first, last = (in_channels, out_channels) if transposed else (out_channels, in_channels)
-        self.weight = empty_parameter(first, *self.kernel_size, last // groups)
+        self.weight = self._filters(first, *self.kernel_size, last // groups)
         self.bias = empty_parameter(out_channels) if bias else None
         self.reset_parameters()
 
@@ -60,6 +62,11 @@ class ConvNd(Module):
         if self.bias is not None:
             bound = 1 / math.sqrt(init.fans(self.weight)[0])
             init.uniform_(self.bias, -bound, bound)
+
+    @property
+    def channels_last_filters(self) -> tuple[str, ...]:
+        """Names of the parameters whose channels are last, where PyTorch has them second."""
+        return ("weight", "weight_orig") if self.layout == "NHWC" else ()
 
     def _repr(self, padding: tuple[int, ...], output_padding: tuple[int, ...] = ()) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}", f"stride={self.stride}"]
@@ -84,8 +91,10 @@ class _PlainConvNd(ConvNd):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        *,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, transposed=False)
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, False, layout)
         name = type(self).__name__
         if isinstance(padding, str):
             self.padding = named_padding(name, padding, self.kernel_size, self.stride, self.dilation)
@@ -107,7 +116,9 @@ class Conv1d(_PlainConvNd):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, L, in_channels) to (N, OL, out_channels)."""
-        return F.conv1d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return F.conv1d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, layout=self.layout
+        )
 
 
 class Conv2d(_PlainConvNd):
@@ -126,13 +137,17 @@ class Conv2d(_PlainConvNd):
         dilation: step from one tap of the filter to the next.
         groups: independent convolutions side by side, each over its share of the channels.
         bias: whether a bias is learned.
+        layout: the order of axes, ``"NHWC"`` or ``"NCHW"`` (see ``alpha.set_image_layout``, whose layout it is by
+            default): with ``"NCHW"`` images are (N, C, H, W) and the weight is (out_channels, in_channels, FH, FW).
     """
 
     axes = 2
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, in_channels) to (N, OH, OW, out_channels)."""
-        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return F.conv2d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, layout=self.layout
+        )
 
 
 class Conv3d(_PlainConvNd):
@@ -146,7 +161,9 @@ class Conv3d(_PlainConvNd):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels)."""
-        return F.conv3d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return F.conv3d(
+            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, layout=self.layout
+        )
 
 
 class ConvTransposeNd(ConvNd):
@@ -163,8 +180,10 @@ class ConvTransposeNd(ConvNd):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        *,
+        layout: str | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, transposed=True)
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, True, layout)
         name = type(self).__name__
         self.padding = several(padding, self.axes, "padding", name, least=0)
         self.output_padding = several(output_padding, self.axes, "output_padding", name, least=0)
@@ -185,7 +204,15 @@ class ConvTranspose1d(ConvTransposeNd):
     def forward(self, x: Tensor) -> Tensor:
         """(N, L, in_channels) to (N, OL, out_channels)."""
         return F.conv_transpose1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+            layout=self.layout,
         )
 
 
@@ -212,7 +239,15 @@ class ConvTranspose2d(ConvTransposeNd):
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, in_channels) to (N, OH, OW, out_channels)."""
         return F.conv_transpose2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+            layout=self.layout,
         )
 
 
@@ -228,5 +263,13 @@ class ConvTranspose3d(ConvTransposeNd):
     def forward(self, x: Tensor) -> Tensor:
         """(N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels)."""
         return F.conv_transpose3d(
-            x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+            layout=self.layout,
         )

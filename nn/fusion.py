@@ -63,7 +63,7 @@ def conv_bn(
         x: (N, H, W, C).
         residual, activation, negative_slope: as ``BatchNorm2d.forward`` takes them.
     """
-    if _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d):
+    if _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d) and conv.layout == bn.layout:  # type: ignore[attr-defined]
         folded = _folded(conv, bn)
         if folded is not None:
             return _convolve(conv, x, *folded, residual, activation, negative_slope)
@@ -102,7 +102,8 @@ def _is_pointwise(module: Module) -> bool:
 
 def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     """Runs a convolution with the following modules that it fuses; returns how many there were, and the result."""
-    folded = _folded(conv, behind[0]) if behind and _is_plain(behind[0], BatchNorm2d) else None
+    folds = behind and _is_plain(behind[0], BatchNorm2d) and conv.layout == behind[0].layout  # type: ignore[attr-defined]
+    folded = _folded(conv, behind[0]) if folds else None
     if is_grad_enabled():
         return 1, conv(x)
     (weight, bias), count = ((conv.weight, conv.bias), 1) if folded is None else (folded, 2)
@@ -128,7 +129,8 @@ def _convolve(
     activation: str | None,
     slope: float,
 ) -> Tensor:
-    return F.conv2d(x, weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups, residual, activation, slope)
+    steps = (conv.stride, conv.padding, conv.dilation, conv.groups)
+    return F.conv2d(x, weight, bias, *steps, residual, activation, slope, layout=conv.layout)
 
 
 def _is_plain(module: Module, kind: type[Module]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import Tensor, dtypes, random
+from alpha import Tensor, dtypes, get_image_layout, random
 from alpha.arguments import number, whole
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.operands import check_tensor, check_value, python_number
@@ -29,8 +29,9 @@ def fans(tensor: Tensor, function: str = "fans") -> tuple[int, int]:
     check_tensor(function, tensor)
     if tensor.ndim < 2:
         raise ShapeError(f"[{function}] expected a weight with at least 2 axes, got shape {tensor.shape}")
-    field = math.prod(tensor.shape[1:-1])
-    return tensor.shape[-1] * field, tensor.shape[0] * field
+    first = get_image_layout() == "NCHW"
+    field = math.prod(tensor.shape[2:] if first else tensor.shape[1:-1])
+    return tensor.shape[1 if first else -1] * field, tensor.shape[0] * field
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
@@ -167,15 +168,17 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     groups = whole("dirac_", "groups", groups, least=1)
     if tensor.ndim < 3:
         raise ShapeError(f"[dirac_] expected filters of at least 3 axes (OC, ..., IC/groups), got shape {tensor.shape}")
-    outputs, sizes, inputs = tensor.shape[0], tensor.shape[1:-1], tensor.shape[-1]
+    first = get_image_layout() == "NCHW"
+    shape = (len(tensor), *tensor.shape[2:], tensor.shape[1]) if first else tensor.shape
+    outputs, sizes, inputs = shape[0], shape[1:-1], shape[-1]
     if outputs % groups:
         raise ArgumentError(f"[dirac_] expected groups that divide {outputs} filters, got {groups}")
-    values = np.zeros(tensor.shape, dtype)
+    values = np.zeros(shape, dtype)
     outputs_of_group = outputs // groups
     for channel in range(min(outputs_of_group, inputs)):
         place: tuple[Any, ...] = (slice(channel, None, outputs_of_group), *(size // 2 for size in sizes), channel)
         values[place] = 1
-    return _set(tensor, values)
+    return _set(tensor, np.moveaxis(values, -1, 1) if first else values)
 
 
 def whiten_patches_(tensor: Tensor, images: Tensor | Array, eps: float = 5e-4) -> Tensor:
@@ -193,32 +196,36 @@ def whiten_patches_(tensor: Tensor, images: Tensor | Array, eps: float = 5e-4) -
     _float(tensor, "whiten_patches_")
     eps = number("whiten_patches_", "eps", eps)
     pixels = np.asarray(images.detach() if isinstance(images, Tensor) else images)
+    shape, first = tensor.shape, get_image_layout() == "NCHW" and tensor.ndim == pixels.ndim == 4
+    if first:
+        pixels, shape = pixels.transpose(0, 2, 3, 1), (shape[0], *shape[2:], shape[1])
     if not eps >= 0:
         raise ArgumentError(f"[whiten_patches_] expected eps >= 0, got {eps}")
-    size = math.prod(tensor.shape[1:])
-    if tensor.ndim != 4 or tensor.shape[0] % 2 or tensor.shape[0] > 2 * size:
+    size = math.prod(shape[1:])
+    if len(shape) != 4 or shape[0] % 2 or shape[0] > 2 * size:
         raise ShapeError(
-            f"[whiten_patches_] expected filters (OC, FH, FW, C) with an even OC <= 2 FH FW C, got shape {tensor.shape}"
+            f"[whiten_patches_] expected filters (OC, FH, FW, C) with an even OC <= 2 FH FW C, got shape {shape}"
         )
-    fits = pixels.ndim == 4 and pixels.shape[3] == tensor.shape[3] and len(pixels) > 0
-    if not fits or pixels.shape[1] < tensor.shape[1] or pixels.shape[2] < tensor.shape[2]:
+    fits = pixels.ndim == 4 and pixels.shape[3] == shape[3] and len(pixels) > 0
+    if not fits or pixels.shape[1] < shape[1] or pixels.shape[2] < shape[2]:
         raise ShapeError(
-            f"[whiten_patches_] expected images (n, H, W, {tensor.shape[-1]}) of at least {tensor.shape[1:3]} pixels, "
+            f"[whiten_patches_] expected images (n, H, W, {shape[-1]}) of at least {shape[1:3]} pixels, "
             f"got {pixels.shape}"
         )
-    covariance = _patch_covariance(pixels, tensor.shape[1], tensor.shape[2])
+    covariance = _patch_covariance(pixels, shape[1], shape[2])
     if not np.isfinite(covariance).all():
         raise ArgumentError("[whiten_patches_] expected finite images, got NaN or infinity among their pixels")
     values, vectors = np.linalg.eigh(covariance)
     values, vectors = values[::-1].clip(0)[:, None], vectors.T[::-1]
     vectors = vectors * np.sign(np.take_along_axis(vectors, np.abs(vectors).argmax(1)[:, None], 1))  # one of two signs
     with np.errstate(divide="ignore", invalid="ignore"):
-        half = (vectors / np.sqrt(values + eps))[: tensor.shape[0] // 2]
+        half = (vectors / np.sqrt(values + eps))[: shape[0] // 2]
     if not np.isfinite(half).all():
         raise ArgumentError(
             f"[whiten_patches_] expected eps > 0 where a direction has no variance, got {eps}: use a larger one"
         )
-    return _set(tensor, np.concatenate([half, -half]).reshape(tensor.shape))
+    filters = np.concatenate([half, -half]).reshape(shape)
+    return _set(tensor, filters.transpose(0, 3, 1, 2) if first else filters)
 
 
 def _patch_covariance(images: Array, height: int, width: int) -> Array:

@@ -11,6 +11,7 @@ from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
 from alpha.nn.arguments import empty, empty_parameter, positive, probability
+from alpha.nn.layout import ImageLayer
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
 
@@ -119,7 +120,7 @@ def _lengths(layer: str, normalized_shape: int | Sequence[int]) -> tuple[int, ..
     return tuple([positive(n, "normalized_shape", layer) for n in lengths])
 
 
-class GroupNorm(_Affine):
+class GroupNorm(_Affine, ImageLayer):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the positions and a group of channels of each sample.
 
     Wu & He, arXiv 1803.08494. Neighbouring channels form a group.
@@ -129,9 +130,18 @@ class GroupNorm(_Affine):
         num_channels: the number of channels.
         eps: added to the variance.
         affine: whether weight and bias, one per channel, are learned.
+        layout: the order of axes, as for ``Conv2d``.
     """
 
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        *,
+        layout: str | None = None,
+    ) -> None:
         self.num_groups = positive(num_groups, "num_groups", "GroupNorm")
         self.num_channels = positive(num_channels, "num_channels", "GroupNorm")
         if self.num_channels % self.num_groups:
@@ -141,21 +151,25 @@ class GroupNorm(_Affine):
             )
         self.affine = affine = flag("GroupNorm", "affine", affine)
         super().__init__((self.num_channels,), eps, affine, affine)
+        self._set_layout(layout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, ..., num_channels) to the same."""
-        if x.ndim < 2 or x.shape[-1] != self.num_channels:
-            raise ShapeError(
-                f"[group_norm] expected x (N, ..., {self.num_channels}), got {x.shape}: channels come last, as "
-                "(N, H, W, C)"
+        if x.ndim < 2 or x.shape[self._channel_axis(x.ndim)] != self.num_channels:
+            channels = self.num_channels
+            first, last = (
+                (f"x (N, {channels}, ...)", "second, as (N, C, H, W)"),
+                (f"x (N, ..., {channels})", "last, as (N, H, W, C)"),
             )
-        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+            wanted, place = first if self.layout == "NCHW" else last
+            raise ShapeError(f"[group_norm] expected {wanted}, got {x.shape}: channels come {place}")
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps, layout=self.layout)
 
     def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
-class InstanceNorm2d(_Affine):
+class InstanceNorm2d(_Affine, ImageLayer):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over each channel of each image (N, H, W, C).
 
     Ulyanov et al., arXiv 1607.08022. With running statistics, training updates them by the mean over the images of
@@ -167,6 +181,7 @@ class InstanceNorm2d(_Affine):
         momentum: share of the newest batch in the running statistics.
         affine: whether weight and bias are learned.
         track_running_stats: whether there are running statistics; without them each image's statistics are always used.
+        layout: the order of axes, as for ``Conv2d``.
     """
 
     running_mean: Tensor | None
@@ -180,6 +195,8 @@ class InstanceNorm2d(_Affine):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        *,
+        layout: str | None = None,
     ) -> None:
         self.num_features = positive(num_features, "num_features", "InstanceNorm2d")
         self.momentum = probability(momentum, "momentum", "InstanceNorm2d")
@@ -187,6 +204,7 @@ class InstanceNorm2d(_Affine):
         tracked = flag("InstanceNorm2d", "track_running_stats", track_running_stats)
         self.track_running_stats = track_running_stats = tracked
         super().__init__((self.num_features,), eps, affine, affine)
+        self._set_layout(layout)
         self.register_buffer("running_mean", empty(self.num_features) if track_running_stats else None)
         self.register_buffer("running_var", empty(self.num_features) if track_running_stats else None)
         self.register_buffer("num_batches_tracked", empty(dtype=int64) if track_running_stats else None)
@@ -200,10 +218,8 @@ class InstanceNorm2d(_Affine):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, num_features) to the same."""
-        if x.ndim != 4 or x.shape[-1] != self.num_features:
-            raise ShapeError(
-                f"[instance_norm] expected x (N, H, W, {self.num_features}), got {x.shape}: channels come last"
-            )
+        forms = {"NHWC": "(N, H, W, C)", "NCHW": "(N, C, H, W)"}
+        self._check_channels("instance_norm", x, self.num_features, (4,), forms[self.layout])
         use_sample_statistics = self.training or self.running_mean is None
         return F.instance_norm(
             x,
@@ -214,6 +230,7 @@ class InstanceNorm2d(_Affine):
             use_sample_statistics,
             self.momentum,
             self.eps,
+            layout=self.layout,
         )
 
     def extra_repr(self) -> str:

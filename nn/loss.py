@@ -5,12 +5,13 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.nn.arguments import choice, probability
+from alpha.nn.layout import ImageLayer
 from alpha.nn.module import Module
 
 _REDUCTIONS = ("mean", "sum", "none")
 
 
-class CrossEntropyLoss(Module):
+class CrossEntropyLoss(ImageLayer):
     """Cross-entropy of softmax(logits) with class indices; see ``functional.cross_entropy``.
 
     Args:
@@ -18,6 +19,7 @@ class CrossEntropyLoss(Module):
         ignore_index: a class whose rows count for nothing.
         reduction: ``"mean"``, ``"sum"`` or ``"none"`` over the rows.
         label_smoothing: share of the target spread evenly over all classes.
+        layout: where the classes are among several axes, as for ``Conv2d``.
     """
 
     weight: Tensor | None
@@ -29,8 +31,10 @@ class CrossEntropyLoss(Module):
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
+        layout: str | None = None,
     ) -> None:
         super().__init__()
+        self._set_layout(layout)
         self.register_buffer("weight", weight)
         self.ignore_index = ignore_index
         self.reduction = choice(reduction, _REDUCTIONS, "reduction", "CrossEntropyLoss")
@@ -45,6 +49,7 @@ class CrossEntropyLoss(Module):
             label_smoothing=self.label_smoothing,
             ignore_index=self.ignore_index,
             weight=self.weight,
+            layout=self.layout,
         )
 
 

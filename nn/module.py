@@ -348,6 +348,8 @@ class Module:
 
     def stage_state(self, state_dict: Mapping[str, Any], changes: Changes, strict: bool = True) -> LoadResult:
         """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
+        if isinstance(state_dict, Mapping):
+            state.check_filters(self.named_modules(remove_duplicate=False), state_dict)
         return LoadResult(*state.stage(type(self).__name__, self.state_dict(), state_dict, strict, changes))
 
     # -- hooks ---------------------------------------------------------------------------------------------------

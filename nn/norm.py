@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from typing import ClassVar
 
 from alpha import Tensor, int64, no_grad
 from alpha import functions as F
@@ -10,15 +10,15 @@ from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
 from alpha.nn.arguments import empty, empty_parameter, positive
-from alpha.nn.module import Module
+from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
 
 
-class _BatchNorm(Module):
-    """Normalisation over all axes but the last, channel by channel, with an optional residual and activation fused."""
+class _BatchNorm(ImageLayer):
+    """Normalisation over all axes but that of channels, with an optional residual and activation fused."""
 
     axes: tuple[int, ...]  # how many axes its input may have
-    layout: str
+    forms: ClassVar[dict[str, str]]  # the inputs' axes by layout
     weight: Parameter | None
     bias: Parameter | None
     running_mean: Tensor | None
@@ -32,9 +32,12 @@ class _BatchNorm(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        *,
+        layout: str | None = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        self._set_layout(layout)
         self.num_features = positive(num_features, "num_features", name)
         eps = number(name, "eps", eps)
         momentum = None if momentum is None else number(name, "momentum", momentum)
@@ -80,14 +83,14 @@ class _BatchNorm(Module):
         """act(normalised x * weight + bias + residual), in one pass over memory.
 
         Args:
-            x: channels last.
+            x: channels where the layout has them.
             residual: added before the activation, shaped as x.
             activation: ``None``, ``"relu"`` or ``"leaky_relu"``.
             negative_slope: the leaky_relu's.
         """
-        self._check(x)
+        self._check_channels("batch_norm", x, self.num_features, self.axes, self.forms[self.layout])
         batch_statistics = self.training or self.running_mean is None
-        if batch_statistics and math.prod(x.shape[:-1]) == 1:
+        if batch_statistics and x.numel() == self.num_features:
             raise ShapeError(
                 f"[batch_norm] expected more than 1 value per channel when training, got x: {x.shape}: use a larger "
                 "batch, or eval()"
@@ -110,6 +113,7 @@ class _BatchNorm(Module):
             residual=residual,
             activation=activation,
             negative_slope=negative_slope,
+            layout=self.layout,
         )
         if share > 0 or running[0] is not self.running_mean:
             if self.num_batches_tracked is not None:
@@ -127,14 +131,6 @@ class _BatchNorm(Module):
         for running, new in ((self.running_mean, mean), (self.running_var, var)):
             if running is not None and new is not None:
                 running.add_((new - running) / counter)
-
-    def _check(self, x: Tensor) -> None:
-        if x.ndim not in self.axes or x.shape[-1] != self.num_features:
-            axes = " or ".join(str(n) for n in self.axes)
-            raise ShapeError(
-                f"[batch_norm] expected x with {axes} axes, the last of {self.num_features} channels, got {x.shape}: "
-                f"channels come last, as {self.layout}"
-            )
 
     def extra_repr(self) -> str:
         return (
@@ -156,10 +152,11 @@ class BatchNorm1d(_BatchNorm):
         momentum: share of the newest batch in the running statistics; None for the average over all batches.
         affine: whether weight and bias are learned.
         track_running_stats: whether there are running statistics; without them each batch's statistics are always used.
+        layout: the order of axes, as for ``Conv2d``.
     """
 
     axes = (2, 3)
-    layout = "(N, C) or (N, L, C)"
+    forms: ClassVar = {"NHWC": "(N, C) or (N, L, C)", "NCHW": "(N, C) or (N, C, L)"}
 
 
 class BatchNorm2d(_BatchNorm):
@@ -169,4 +166,4 @@ class BatchNorm2d(_BatchNorm):
     """
 
     axes = (4,)
-    layout = "(N, H, W, C)"
+    forms: ClassVar = {"NHWC": "(N, H, W, C)", "NCHW": "(N, C, H, W)"}

@@ -88,6 +88,21 @@ def stage(
     return missing, unexpected
 
 
+def check_filters(modules: Iterable[tuple[str, Any]], given: Mapping[str, Any]) -> None:
+    """CheckpointError for PyTorch's tensors in the place of filters with channels last: shapes may agree by chance."""
+    if not any(type(value).__module__.partition(".")[0] == "torch" for value in given.values()):
+        return
+    for path, module in modules:
+        for name in getattr(module, "channels_last_filters", ()):
+            key = f"{path}.{name}".lstrip(".")
+            if key in given and type(given[key]).__module__.partition(".")[0] == "torch":
+                raise CheckpointError(
+                    f"[load_state_dict] expected filters (OC, ..., IC) for {key}, got a tensor of PyTorch, whose "
+                    "filters are (OC, IC, ...): convert the state by nn.models.from_torch(state, module), or make the module "
+                    'with alpha.set_image_layout("NCHW"); nothing was loaded'
+                )
+
+
 class _Memory:
     """The places of tensors in the host's memory."""
 

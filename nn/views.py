@@ -6,10 +6,12 @@ from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, whole
 from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.images import channels_last, channels_second
+from alpha.nn.layout import ImageLayer
 from alpha.nn.module import Module
 
 
-class AveragedViews(Module):
+class AveragedViews(ImageLayer):
     """The mean of a network's results for several views of each image: as it is, mirrored, and shifted.
 
     Half of the mean is the image as it is and mirrored, left to right. The other half is both again, from an image that
@@ -20,10 +22,12 @@ class AveragedViews(Module):
         module: the network, of images (N, H, W, C).
         shift: by how many pixels views are shifted; 0 leaves those views out.
         mirror: whether there are mirrored views.
+        layout: the order of axes, as for ``Conv2d``.
     """
 
-    def __init__(self, module: Module, shift: int = 1, mirror: bool = True) -> None:
+    def __init__(self, module: Module, shift: int = 1, mirror: bool = True, *, layout: str | None = None) -> None:
         super().__init__()
+        self._set_layout(layout)
         if not isinstance(module, Module):
             raise ArgumentError(f"[AveragedViews] expected a Module, got {described(module)}")
         self.module = module
@@ -31,7 +35,8 @@ class AveragedViews(Module):
         self.mirror = flag("AveragedViews", "mirror", mirror)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(N, H, W, C) to the network's result."""
+        """Images to the network's result."""
+        x = channels_last(x) if self.layout == "NCHW" else x
         if x.ndim != 4 or min(x.shape[1:3]) <= self.shift:
             raise ShapeError(
                 f"[AveragedViews] expected images (N, H, W, C) of more than {self.shift} pixels a side, got {x.shape}"
@@ -46,8 +51,13 @@ class AveragedViews(Module):
 
     def _sides(self, x: Tensor) -> Tensor:
         """The mean of the image and its mirror image."""
-        result: Tensor = self.module(x)
-        return (result + self.module(F.flip(x, 2))) * 0.5 if self.mirror else result
+        result = self._run(x)
+        return (result + self._run(F.flip(x, 2))) * 0.5 if self.mirror else result
+
+    def _run(self, x: Tensor) -> Tensor:
+        """The network's result for images with channels last, which it gets in its layout."""
+        result: Tensor = self.module(channels_second(x) if self.layout == "NCHW" else x)
+        return result
 
     def extra_repr(self) -> str:
         return f"shift={self.shift}, mirror={self.mirror}"

@@ -11,6 +11,7 @@ from alpha import dtypes
 from alpha.arguments import number, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_room, check_tensor
 from alpha.geometry import Axis, Geometry, transposed_input
@@ -82,6 +83,7 @@ class ConvTranspose2dFunction(Function):
         return dx, dw, db
 
 
+@of_images("x", "weight", "residual")
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -93,6 +95,8 @@ def conv2d(
     residual: Tensor | None = None,
     activation: str | None = None,
     negative_slope: float = 0.01,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """2-D convolution (cross-correlation) that multiplies no zero of the padding, then ``+ residual`` and activation.
 
@@ -124,6 +128,7 @@ def conv2d(
     return result
 
 
+@of_images("x", "weight")
 def conv_transpose2d(
     x: Tensor,
     weight: Tensor,
@@ -133,6 +138,8 @@ def conv_transpose2d(
     output_padding: Ints = 0,
     groups: int = 1,
     dilation: Ints = 1,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """2-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of x.
 

@@ -27,6 +27,7 @@ from alpha.functions.conv import (
     named,
     transposed_axes,
 )
+from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.shape import reshape
 from alpha.geometry import Axis, Geometry, VolumeGeometry
@@ -44,6 +45,7 @@ Product = Callable[[Tensor, int, Tensor | None, Tensor | None], Tensor]
 # -- one axis ----------------------------------------------------------------------------------------------------
 
 
+@of_images("x", "weight")
 def conv1d(
     x: Tensor,
     weight: Tensor,
@@ -52,6 +54,8 @@ def conv1d(
     padding: Ints | str = 0,
     dilation: Ints = 1,
     groups: int = 1,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """1-D convolution (cross-correlation) that multiplies no zero of the padding.
 
@@ -67,6 +71,7 @@ def conv1d(
     return _sequence(Conv2dFunction.apply(_row(x), _row(weight), bias, None, geometry, groups, None))
 
 
+@of_images("x", "weight")
 def conv_transpose1d(
     x: Tensor,
     weight: Tensor,
@@ -76,6 +81,8 @@ def conv_transpose1d(
     output_padding: Ints = 0,
     groups: int = 1,
     dilation: Ints = 1,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """1-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of x.
 
@@ -150,6 +157,7 @@ class ConvTranspose3dFunction(_VolumeFunction):
         return dx, dw, dy.engine.channel_sum(dy) if self.needs[2] else None
 
 
+@of_images("x", "weight")
 def conv3d(
     x: Tensor,
     weight: Tensor,
@@ -158,6 +166,8 @@ def conv3d(
     padding: Ints | str = 0,
     dilation: Ints = 1,
     groups: int = 1,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """3-D convolution (cross-correlation) that multiplies no zero of the padding.
 
@@ -174,6 +184,7 @@ def conv3d(
     return result
 
 
+@of_images("x", "weight")
 def conv_transpose3d(
     x: Tensor,
     weight: Tensor,
@@ -183,6 +194,8 @@ def conv_transpose3d(
     output_padding: Ints = 0,
     groups: int = 1,
     dilation: Ints = 1,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """3-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of x.
 

@@ -12,6 +12,7 @@ import numpy as np
 from alpha.arguments import Shape, flag, number
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.conv import MAX_STEP
+from alpha.functions.images import of_images
 from alpha.functions.operands import call, check_float, check_room
 from alpha.functions.resampling import Axes, Axis, Resample
 from alpha.tensor import Tensor
@@ -22,12 +23,15 @@ Size = int | Sequence[int]
 Scale = float | Sequence[float]
 
 
+@of_images("x", guesses=True)
 def interpolate(
     x: Tensor,
     size: Size | None = None,
     scale_factor: Scale | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """Images of another height and width, (N, H, W, C) to (N, OH, OW, C).
 

@@ -16,6 +16,7 @@ from alpha.expressions.functions import PointwiseFunction, pointwise
 from alpha.functions import elementwise
 from alpha.functions.activation import log_softmax
 from alpha.functions.elementwise import where
+from alpha.functions.images import of_images
 from alpha.functions.indexing import Gather
 from alpha.functions.operands import call, numbers
 from alpha.functions.reduction import mean
@@ -131,6 +132,7 @@ def _counted(loss, kept):  # type: ignore[no-untyped-def]
     return elementwise.where(kept != 0, loss, 0.0)
 
 
+@of_images("logits", moves=False)
 def cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -138,6 +140,8 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
     weight: Tensor | None = None,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """-log softmax(logits)[target], softmax over the last axis.
 
@@ -168,12 +172,15 @@ def cross_entropy(
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
 
 
+@of_images("log_probabilities", moves=False)
 def nll_loss(
     log_probabilities: Tensor,
     target: Tensor,
     reduction: str = "mean",
     ignore_index: int = -100,
     weight: Tensor | None = None,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """-log_probabilities[target] over the last axis; arguments as ``cross_entropy``'s."""
     name = "nll_loss"

@@ -10,6 +10,7 @@ from alpha.dtypes import is_float
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
+from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_tensor
 from alpha.tensor import Tensor
@@ -61,6 +62,7 @@ class BatchNormFunction(Function):
         return dy.engine.batch_norm_grad(dy, x, y, *others)
 
 
+@of_images("x", "residual")
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None,
@@ -73,6 +75,8 @@ def batch_norm(
     residual: Tensor | None = None,
     activation: str | None = None,
     negative_slope: float = 0.01,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """Batch normalisation over all axes but the last, then ``+ residual``, then the activation, in one pass.
 

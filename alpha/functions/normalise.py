@@ -11,6 +11,7 @@ from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
 from alpha.engine import RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.images import of_images
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import call, check_float, check_tensor
@@ -135,8 +136,15 @@ def _row_norm(
     return y
 
 
+@of_images("x")
 def group_norm(
-    x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, each group of neighbouring channels of each sample by itself.
 
@@ -163,6 +171,7 @@ def group_norm(
     return call(GroupNorm, x, weight, bias, num_groups, eps)
 
 
+@of_images("x")
 def instance_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -172,6 +181,8 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias, each channel of each sample by itself.
 
@@ -198,7 +209,7 @@ def instance_norm(
             f"{'none' if running_mean is None and running_var is None else 'one'}: pass both"
         )
     if not use_input_stats:
-        return batch_norm(x, running_mean, running_var, weight, bias, eps=eps)
+        return batch_norm(x, running_mean, running_var, weight, bias, eps=eps, layout="NHWC")
     if math.prod(x.shape[1:-1]) == 1:
         raise ShapeError(
             f"[instance_norm] expected more than one value per channel and sample, got x: {x.shape}: use larger maps"

@@ -15,6 +15,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions import resampling
 from alpha.functions.conv import MAX_STEP
 from alpha.functions.elementwise import mul
+from alpha.functions.images import of_images
 from alpha.functions.operands import call, check_room
 from alpha.geometry import Axis, Geometry
 from alpha.launches import AVG_POOL2D, AVG_POOL2D_FUNCTION, MAX_POOL2D, MAX_POOL2D_FUNCTION
@@ -54,6 +55,7 @@ class AvgPool2d(Function):
         return grad.engine.avg_pool2d_grad(grad, self.geometry, self.count_padding)
 
 
+@of_images("x", guesses=True)
 def max_pool2d(
     x: Tensor,
     kernel_size: Size,
@@ -61,6 +63,8 @@ def max_pool2d(
     padding: Size = 0,
     dilation: Size = 1,
     ceil_mode: bool = False,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """Maxima over windows of ``kernel_size``, ``stride`` (by default the kernel's size) apart.
 
@@ -81,6 +85,7 @@ def max_pool2d(
     return out
 
 
+@of_images("x", guesses=True)
 def avg_pool2d(
     x: Tensor,
     kernel_size: Size,
@@ -88,6 +93,8 @@ def avg_pool2d(
     padding: Size = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    *,
+    layout: str | None = None,
 ) -> Tensor:
     """Means over windows of ``kernel_size``, ``stride`` (by default the kernel's size) apart.
 
@@ -112,7 +119,8 @@ def avg_pool2d(
     return out
 
 
-def adaptive_avg_pool2d(x: Tensor, output_size: Any) -> Tensor:
+@of_images("x", guesses=True)
+def adaptive_avg_pool2d(x: Tensor, output_size: Any, *, layout: str | None = None) -> Tensor:
     """Means over OH x OW windows that cover the image: rows floor(i H / OH) to ceil((i + 1) H / OH), columns alike.
 
     x: (N, H, W, C); ``output_size``: OH = OW, or (OH, OW), None for the input's own. (1, 1) is the global mean, whose

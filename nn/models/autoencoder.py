@@ -217,7 +217,7 @@ class StackedDenoisingAutoencoder(Module):
 
     def decode(self, h: Tensor) -> Tensor:
         """Codes (n, sizes[-1]) to rows (n, sizes[0])."""
-        return self.layers[0].decode(self._decode_upper(h))
+        return self.layers[0].decode(self._decode_upper(h))  # type: ignore[no-any-return]
 
     def _decode_upper(self, h: Tensor) -> Tensor:
         """Codes (n, sizes[-1]) to those of the lowest layer. What was restored is a code: it gets its activation."""
@@ -271,7 +271,7 @@ class StackedDenoisingAutoencoder(Module):
 
         def loss(rows: Tensor, wanted: Tensor) -> Tensor:
             start = lowest.corrupt(rows) if target is None else rows
-            return lowest.loss(self._decode_upper(self.encode(start)), wanted)
+            return lowest.loss(self._decode_upper(self.encode(start)), wanted)  # type: ignore[no-any-return]
 
         course = training.Epochs(epochs, batch_size, seed, callback, progress)
         self.fine_tuning = _descend(self, [given, goal], loss, lr, optimizer, course)

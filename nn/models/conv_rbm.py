@@ -60,11 +60,11 @@ class ConvRBM(BoltzmannMachine):
 
     def hidden_inputs(self, v: Tensor) -> Tensor:
         """(n, H, W, in_channels) to (n, H - FH + 1, W - FW + 1, filters)."""
-        return F.conv2d(v, self.weight, self.hidden_bias)
+        return F.conv2d(v, self.weight, self.hidden_bias, layout="NHWC")
 
     def visible_inputs(self, h: Tensor) -> Tensor:
         """(n, H - FH + 1, W - FW + 1, filters) to (n, H, W, in_channels)."""
-        return F.conv_transpose2d(h, self.weight, self.visible_bias)
+        return F.conv_transpose2d(h, self.weight, self.visible_bias, layout="NHWC")
 
     def statistics(self, v: Tensor, h: Tensor) -> Statistics:
         """Means over the images of the filters' gradients, and of the sums of v and of h over positions."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from alpha import Tensor
+from alpha import Tensor, get_image_layout
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
@@ -73,7 +73,8 @@ class DCGANGenerator(Module):
         _check_labels("DCGANGenerator", len(z), labels, self.num_classes)
         if self.embedding is not None:
             z = F.concat([z, self.embedding(labels)], dim=1)
-        x = self.project(F.reshape(z, (z.shape[0], 1, 1, z.shape[1])))
+        first = self.image.layout == "NCHW"
+        x = self.project(F.reshape(z, (*z.shape, 1, 1) if first else (z.shape[0], 1, 1, z.shape[1])))
         return F.tanh(self.image(self.blocks(x)))
 
 
@@ -98,20 +99,25 @@ class DCGANDiscriminator(Module):
             *(ConvBlock(_halving(*pair, bias=False), "leaky_relu", _SLOPE) for pair in pairwise(widths)),
         )
         self.linear = Linear(_SIDE * _SIDE * widths[-1], 1)
-        self.flattened_maps = {"linear": (_SIDE, _SIDE)}  # for weights from and to PyTorch
+        self.layout = get_image_layout()
+        self.flattened_maps = {"linear": (_SIDE, _SIDE)} if self.layout == "NHWC" else {}  # for PyTorch's weights
         _draw_weights(self)
 
     def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
         """Images, in the conditional form with classes (N,), to logits (N,)."""
         size = self.image_size
-        if x.ndim != 4 or x.shape[1:] != (size, size, self.channels):
+        axis = 1 if self.layout == "NCHW" else 3
+        wanted = (self.channels, size, size) if axis == 1 else (size, size, self.channels)
+        if x.ndim != 4 or x.shape[1:] != wanted:
+            place = "second" if axis == 1 else "last"
             raise ShapeError(
-                f"[DCGANDiscriminator] expected images (N, {size}, {size}, {self.channels}), got {x.shape}: channels "
-                "come last"
+                f"[DCGANDiscriminator] expected images (N, {', '.join(map(str, wanted))}), got {x.shape}: channels "
+                f"come {place}"
             )
         _check_labels("DCGANDiscriminator", len(x), labels, self.num_classes)
         if self.embedding is not None:
-            x = F.concat([x, F.reshape(self.embedding(labels), (-1, size, size, 1))], dim=3)
+            more = (-1, 1, size, size) if axis == 1 else (-1, size, size, 1)
+            x = F.concat([x, F.reshape(self.embedding(labels), more)], dim=axis)
         return F.reshape(self.linear(F.flatten(self.features(x), 1)), (-1,))
 
 

@@ -48,13 +48,14 @@ class ASPP(Module):
         self.pool = AdaptiveAvgPool2d(1)
         self.pooled = _conv_block(inputs, outputs, 1)
         self.project = _conv_block((len(branches) + 2) * outputs, outputs, 1)
+        self.layout = self.pool.layout
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, inputs) to (N, H, W, outputs)."""
         results = [branch(x) for branch in self.branches]
         mean: Tensor = self.pooled(self.pool(x))
         results.append(F.broadcast_to(mean, results[0].shape))
-        return self.project(F.concat(results, 3))  # type: ignore[no-any-return]
+        return self.project(F.concat(results, 1 if self.layout == "NCHW" else 3))  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"dilations={self.dilations}"
@@ -85,11 +86,13 @@ class DeepLabSmall(Module):
         )
         self.aspp = ASPP(wide, wide, dilations)
         self.classifier = Conv2d(wide, num_classes, 1)
+        self.layout = self.classifier.layout
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, in_channels) to logits (N, H, W, num_classes)."""
         logits = self.classifier(self.aspp(self.blocks(self.stem(x))))
-        return F.interpolate(logits, (x.shape[1], x.shape[2]), mode="bilinear")
+        size = x.shape[2:] if self.layout == "NCHW" else x.shape[1:3]
+        return F.interpolate(logits, size, mode="bilinear", layout=self.layout)
 
 
 def deeplab_small(

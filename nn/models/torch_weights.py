@@ -97,7 +97,7 @@ def _filters(module: Module) -> set[str]:
         f"{path}.{name}".lstrip(".")
         for path, part in convolutions
         for name, _ in part.named_parameters(recurse=False)
-        if name in ("weight", "weight_orig")
+        if name in part.channels_last_filters
     }
 
 
@@ -114,7 +114,7 @@ def _check_flattened(module: Module) -> None:
     """ArgumentError where a linear layer seems to see flattened maps that neither the caller nor the model names."""
     known, channels, convolution = _flattened(module, None), 0, ""
     for path, part in module.named_modules():
-        if isinstance(part, ConvNd) and part.axes > 1:
+        if isinstance(part, ConvNd) and part.axes > 1 and part.layout == "NHWC":
             channels, convolution = part.out_channels, path
         elif isinstance(part, Linear) and channels:
             seen = f"{path}.weight".lstrip(".") in known

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from alpha import Tensor
+from alpha import Tensor, get_image_layout
 from alpha.errors import ArgumentError
 from alpha.nn import init
 from alpha.nn.activation import LeakyReLU, ReLU
@@ -63,7 +63,7 @@ class VGG(Module):
         self.avgpool = avgpool
         self.flatten = Flatten()
         self.classifier = classifier
-        self.flattened_maps = dict(flattened_maps)
+        self.flattened_maps = dict(flattened_maps) if get_image_layout() == "NHWC" else {}
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, 3) to (N, num_classes)."""

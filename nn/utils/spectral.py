@@ -143,6 +143,8 @@ def _matrix(module: Module, weight: Tensor, name: str) -> Tensor:
     if weight.ndim < 2:
         raise ShapeError(f"[spectral_norm] expected a {name} of at least 2 axes, got shape {weight.shape}")
     if weight.ndim == 4 or isinstance(module, ConvNd):
-        last, others = weight.ndim - 1, range(1, weight.ndim - 1)
-        weight = weight.permute((last, 0, *others) if isinstance(module, ConvTransposeNd) else (0, last, *others))
+        channels = 1 if getattr(module, "layout", "NHWC") == "NCHW" else weight.ndim - 1
+        others = [axis for axis in range(1, weight.ndim) if axis != channels]
+        first = (channels, 0) if isinstance(module, ConvTransposeNd) else (0, channels)
+        weight = weight.permute((*first, *others))
     return weight.reshape(weight.shape[0], -1)
