@@ -98,8 +98,8 @@ def check_filters(modules: Iterable[tuple[str, Any]], given: Mapping[str, Any]) 
             if key in given and type(given[key]).__module__.partition(".")[0] == "torch":
                 raise CheckpointError(
                     f"[load_state_dict] expected filters (OC, ..., IC) for {key}, got a tensor of PyTorch, whose "
-                    "filters are (OC, IC, ...): convert the state by nn.models.from_torch(state, module), or make the module "
-                    'with alpha.set_image_layout("NCHW"); nothing was loaded'
+                    "filters are (OC, IC, ...): convert the state by nn.models.from_torch(state, module), or make the "
+                    'module with alpha.set_image_layout("NCHW"); nothing was loaded'
                 )
 
 

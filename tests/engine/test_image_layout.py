@@ -221,19 +221,11 @@ def test_the_models_follow_the_layout(name: str) -> None:
 
 def test_a_dcgan_follows_the_layout() -> None:
     with alpha.set_image_layout("NCHW"):
-        generator = nn.models.dcgan_generator(base_width=4) if hasattr(nn.models, "dcgan_generator") else None
-    generator = generator or _dcgan()
-    with alpha.set_image_layout("NCHW"):
-        critic = nn.models.DCGANDiscriminator(base_width=4)
+        generator, critic = nn.models.DCGANGenerator(base_width=4), nn.models.DCGANDiscriminator(base_width=4)
     images = generator(alpha.randn(3, generator.latent_size))
     assert images.shape == (3, 3, 32, 32) and critic(images).shape == (3,)
     with pytest.raises(ShapeError, match=r"expected images \(N, 3, 32, 32\), got .*: channels come second"):
         critic(images.permute(0, 2, 3, 1))
-
-
-def _dcgan() -> Any:
-    with alpha.set_image_layout("NCHW"):
-        return nn.models.DCGANGenerator(base_width=4)
 
 
 def test_initialisation_counts_fans_by_the_layout() -> None:
@@ -248,7 +240,6 @@ def test_initialisation_counts_fans_by_the_layout() -> None:
 
 def test_averaged_views_follow_the_layout(rng: np.random.Generator) -> None:
     x = rng.normal(size=(2, 9, 9, 3)).astype(np.float32)
-    last = nn.models.AveragedViews if hasattr(nn.models, "AveragedViews") else nn.AveragedViews
     weight = rng.normal(size=(9, 9, 3)).astype(np.float32)
 
     class Scores(nn.Module):
@@ -259,9 +250,9 @@ def test_averaged_views_follow_the_layout(rng: np.random.Generator) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return (x * self.weight).sum((1, 2, 3))
 
-    expected = last(Scores(weight), shift=2)(alpha.tensor(x))
+    expected = nn.AveragedViews(Scores(weight), shift=2)(alpha.tensor(x))
     with alpha.set_image_layout("NCHW"):
-        found = last(Scores(weight.transpose(2, 0, 1)), shift=2)(alpha.tensor(x.transpose(0, 3, 1, 2)))
+        found = nn.AveragedViews(Scores(weight.transpose(2, 0, 1)), shift=2)(alpha.tensor(x.transpose(0, 3, 1, 2)))
     np.testing.assert_allclose(np.asarray(found.detach()), np.asarray(expected.detach()), rtol=1e-4, atol=1e-4)
 
 
@@ -299,6 +290,15 @@ def test_the_layout_is_set_by_a_call_or_for_a_block() -> None:
 # -- the other layout is noticed ---------------------------------------------------------------------------------
 
 
+def made(layer: Any, **options: Any) -> Callable[[Tensor], Tensor]:
+    """The call of a layer that is made anew for it, in the layout then in force."""
+
+    def call(x: Tensor) -> Tensor:
+        return layer(**options)(x)  # type: ignore[no-any-return]
+
+    return call
+
+
 def test_images_that_most_likely_have_the_other_layout_are_refused() -> None:
     first, last = alpha.rand(2, 3, 32, 32), alpha.rand(2, 28, 28, 1)
     for call in (
@@ -306,10 +306,10 @@ def test_images_that_most_likely_have_the_other_layout_are_refused() -> None:
         lambda x: F.avg_pool2d(x, 2),
         lambda x: F.adaptive_avg_pool2d(x, 2),
         lambda x: F.interpolate(x, scale_factor=2),
-        lambda x: nn.MaxPool2d(2)(x),
-        lambda x: nn.AvgPool2d(2)(x),
-        lambda x: nn.AdaptiveAvgPool2d(2)(x),
-        lambda x: nn.Upsample(scale_factor=2)(x),
+        made(nn.MaxPool2d, kernel_size=2),
+        made(nn.AvgPool2d, kernel_size=2),
+        made(nn.AdaptiveAvgPool2d, output_size=2),
+        made(nn.Upsample, scale_factor=2),
     ):
         with pytest.raises(ShapeError, match=r'look like \(N, C, H, W\): call alpha.set_image_layout\("NCHW"\), or'):
             call(first)

@@ -263,7 +263,7 @@ METHODS = [
     ("relu", ()),
     ("clamp", (0.2, 0.8)),
     ("softmax", (0,)),
-    ("log_softmax", ()),
+    ("log_softmax", (1,)),
     ("isfinite", ()),
     ("sum", (1,)),
     ("mean", (0,)),
