@@ -81,7 +81,7 @@ DtypeLike = Any
 def as_dtype(value: DtypeLike, function: str = "dtype") -> DType:
     """One of the table's dtypes; DtypeError for anything else. Python's ``float`` means float64, ``int`` int64."""
     if value is default_float:
-        return default_float
+        return default_float  # type: ignore[no-any-return]
     try:
         dtype = np.dtype(value)
     except Exception as error:  # NumPy raises what it meets on the way

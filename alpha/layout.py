@@ -69,7 +69,7 @@ def _switch(layout: str) -> None:
 
 def checked(function: str, layout: Any) -> str:
     """A layout; ArgumentError for anything else."""
-    if layout not in LAYOUTS:
+    if not isinstance(layout, str) or layout not in LAYOUTS:
         raise ArgumentError(f'[{function}] expected the layout "NHWC" or "NCHW", got {described(layout)}')
     return str(layout)
 

@@ -234,6 +234,9 @@ class _Table(_Container):
 class ModuleDict(_Table):
     """A dict of modules by name, which belong to the module whose attribute it is."""
 
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
+        super().__init__(modules)
+
 
 class _Parameters(_Container):
     """Base of containers of parameters; a tensor that is given becomes one."""
@@ -262,3 +265,6 @@ class ParameterList(_Parameters, _Row):
 
 class ParameterDict(_Parameters, _Table):
     """A dict of parameters by name, which belong to the module whose attribute it is; tensors become parameters."""
+
+    def __init__(self, parameters: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]] | None = None) -> None:
+        super().__init__(parameters)

@@ -264,7 +264,8 @@ class Samples:
             "gather": {"dim": 0, "index": self.ints(1, 0, 1).reshape(1, 3)}, "add_": {"self": flat, "other": 1.0},
             "sub_": {"self": flat, "other": 1.0}, "mul_": {"self": flat, "other": 1.0},
             "div_": {"self": flat, "other": 1.0}, "copy_": {"self": flat, "source": 1.0},
-            "fill_": {"self": flat, "value": 1.0}, "view": {"offset": 0, "shape": (3,), "strides": (1,)},
+            "fill_": {"self": flat, "value": 1.0}, "view": {"shape": (3, 2)},
+            "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
             "__getitem__": {"key": 0}, "__setitem__": {"self": flat, "key": 0, "value": 1.0}, "__add__": {"y": x},
@@ -287,7 +288,7 @@ class Samples:
         for axes in (1, 2, 3):
             conv = {
                 "in_channels": 3, "out_channels": 2, "kernel_size": 3, "stride": 1, "padding": 1, "dilation": 1,
-                "groups": 1, "bias": True,
+                "groups": 1, "bias": True, "layout": None,
             }  # fmt: skip
             shape = (2, *(4,) * axes, 3)
             found[f"Conv{axes}d"] = conv, shape
@@ -318,6 +319,8 @@ class Samples:
             "Sequential": ({"modules": nn.ReLU()}, (2, 3)),
             "ModuleList": ({"modules": [nn.ReLU()]}, None),
             "ModuleDict": ({"modules": {"a": nn.ReLU()}}, None),
+            "ParameterList": ({"values": [self.floats(2, grad=False)]}, None),
+            "ParameterDict": ({"parameters": {"a": self.floats(2, grad=False)}}, None),
         }  # fmt: skip
 
     def others(self) -> dict[str, Sample]:
@@ -392,6 +395,7 @@ class Samples:
             "engine.check": (self.engine.check, {"on": True}),
             "engine.sync": (self.engine.sync, {"on": False}),
             "engine.from_numpy": (self.engine.from_numpy, {"array": np.zeros(3)}),
+            "set_image_layout": (layout_of, {"layout": "NHWC"}),
             "no_grad": (lambda on: alpha.set_grad_enabled(on).__enter__(), {"on": True}),
             "linalg.gemv": (alpha.linalg.gemv, {"A": x, "x": self.floats(3), "trans": False}),
             "assert_close": (alpha_testing().assert_close, {"actual": x, "expected": x, "rtol": 0.0, "atol": 0.0}),
@@ -401,6 +405,12 @@ class Samples:
             ),
         }  # fmt: skip
         return found
+
+
+def layout_of(layout: Any) -> None:
+    """Sets a layout for a moment."""
+    with alpha.set_image_layout(layout):
+        pass
 
 
 def alpha_testing() -> Any:

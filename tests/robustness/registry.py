@@ -19,8 +19,8 @@ _DEVICE = "needs a second engine"
 _LEAF_METHODS = """
 __init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__
 __dlpack_device__ __contains__ __delitem__ __format__ __reversed__ __reduce__ __reduce_ex__ __getstate__ __setstate__
-__copy__ dense view dim numel size stride memory_order is_contiguous backward requires_grad_ retain_grad register_hook
-T
+__copy__ dense strided view dim numel size stride memory_order is_contiguous backward requires_grad_ retain_grad
+register_hook T
 """
 
 EXCLUDED: dict[str, str] = {
@@ -34,12 +34,14 @@ EXCLUDED: dict[str, str] = {
             "alpha.enable_grad",
             "alpha.engine",
             "alpha.get_float32_precision",
+            "alpha.get_image_layout",
             "alpha.get_search",
             "alpha.is_grad_enabled",
             "alpha.no_grad",
             "alpha.register_engine",
             "alpha.set_default_engine",
             "alpha.set_float32_precision",
+            "alpha.set_image_layout",
             "alpha.set_grad_enabled",
             "alpha.set_search",
             "alpha.random.seed",
@@ -65,7 +67,18 @@ EXCLUDED: dict[str, str] = {
     ),
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _LEAF_METHODS.split()], _LEAF),
     "alpha.Tensor.cuda": _DEVICE,
-    **dict.fromkeys(("nn.Module", "nn.ModuleDict", "nn.ModuleList", "nn.Parameter", "nn.Sequential"), _MODULE),
+    **dict.fromkeys(
+        (
+            "nn.Module",
+            "nn.ModuleDict",
+            "nn.ModuleList",
+            "nn.Parameter",
+            "nn.ParameterDict",
+            "nn.ParameterList",
+            "nn.Sequential",
+        ),
+        _MODULE,
+    ),
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     "nn.init.whiten_patches_": "its own tests hold the covariance of its results; eigenvectors have no single value",
     **dict.fromkeys(
