@@ -87,7 +87,7 @@ def test_the_numbers_are_those_of_channels_last(engine: Engine, rng: np.random.G
         found = results(call(*tensors), tensors, np.moveaxis(slopes, -1, 1))
         for one, other in zip(found, expected, strict=True):
             assert one.shape == other.shape
-            # Of images that lie otherwise in memory an engine may add in another order.
+            # An engine may add in another order where images lie otherwise in memory.
             np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
