@@ -20,6 +20,7 @@ class ConvNd(ImageLayer):
     """Base of all convolutions: sizes, weight, bias, initialisation."""
 
     axes: ClassVar[int]
+    transposed: ClassVar[bool] = False
     weight: Parameter
     bias: Parameter | None
 
@@ -32,12 +33,9 @@ class ConvNd(ImageLayer):
         dilation: Sizes,
         groups: int,
         bias: bool,
-        transposed: bool,
-        layout: str | None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
-        self._set_layout(layout)
         self.in_channels = positive(in_channels, "in_channels", name)
         self.out_channels = positive(out_channels, "out_channels", name)
         self.kernel_size = several(kernel_size, self.axes, "kernel_size", name)
@@ -51,7 +49,7 @@ class ConvNd(ImageLayer):
                 f"[{name}] expected groups that divide in_channels and out_channels, got groups={groups}, "
                 f"in_channels={in_channels} and out_channels={out_channels}"
             )
-        first, last = (in_channels, out_channels) if transposed else (out_channels, in_channels)
+        first, last = (in_channels, out_channels) if self.transposed else (out_channels, in_channels)
         self.weight = self._filters(first, *self.kernel_size, last // groups)
         self.bias = empty_parameter(out_channels) if bias else None
         self.reset_parameters()
@@ -94,7 +92,8 @@ class _PlainConvNd(ConvNd):
         *,
         layout: str | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, False, layout)
+        self._set_layout(layout)
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias)
         name = type(self).__name__
         if isinstance(padding, str):
             self.padding = named_padding(name, padding, self.kernel_size, self.stride, self.dilation)
@@ -169,6 +168,8 @@ class Conv3d(_PlainConvNd):
 class ConvTransposeNd(ConvNd):
     """Base of the transposed convolutions."""
 
+    transposed = True
+
     def __init__(
         self,
         in_channels: int,
@@ -183,7 +184,8 @@ class ConvTransposeNd(ConvNd):
         *,
         layout: str | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, True, layout)
+        self._set_layout(layout)
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias)
         name = type(self).__name__
         self.padding = several(padding, self.axes, "padding", name, least=0)
         self.output_padding = several(output_padding, self.axes, "output_padding", name, least=0)

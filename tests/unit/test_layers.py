@@ -145,8 +145,13 @@ def test_a_function_is_its_own_method(name: str) -> None:
 MOST_PARAMETERS = 8
 PUBLIC = {
     "alpha/functions/conv.py:conv2d",
+    "alpha/functions/conv.py:conv_transpose2d",
+    "alpha/functions/conv_nd.py:conv_transpose1d",
+    "alpha/functions/conv_nd.py:conv_transpose3d",
     "alpha/functions/norm.py:batch_norm",
+    "alpha/functions/normalise.py:instance_norm",
     "nn/conv.py:ConvTransposeNd.__init__",  # ConvTranspose1d's, 2d's and 3d's
+    "nn/conv.py:_PlainConvNd.__init__",  # Conv1d's, 2d's and 3d's
     "nn/models/autoencoder.py:StackedDenoisingAutoencoder.fine_tune",
     "nn/models/rbm.py:BoltzmannMachine.fit",
     "optim/lr_scheduler.py:OneCycleLR.__init__",
