@@ -12,6 +12,7 @@ if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the
 from alpha import errors, functions, linalg, methods, random
 from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.conversion import tensor
+from alpha.devices import device
 from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
 from alpha.engine import Engine
 from alpha.engines import default_engine, engine, register_engine, set_default_engine
@@ -28,6 +29,7 @@ from alpha.tensor import Tensor
 if TYPE_CHECKING:
     from alpha import cpu as cpu
     from alpha import cu32 as cu32
+    from alpha import cuda as cuda
     from alpha import datasets as datasets
     from alpha import engine_suite as engine_suite
     from alpha import nn as nn
@@ -44,6 +46,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "Tensor",
     "bool_",
     "default_engine",
+    "device",
     "enable_grad",
     "engine",
     "errors",
@@ -77,6 +80,6 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
-    if name in ("cpu", "cu32", "datasets", "engine_suite", "nn", "optim", "testing"):
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "nn", "optim", "testing"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")

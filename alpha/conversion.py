@@ -10,6 +10,7 @@ from alpha import dtypes, engines
 from alpha.arguments import as_array, within_memory
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, described
+from alpha.places import chosen
 from alpha.tensor import Tensor
 
 
@@ -18,13 +19,14 @@ def tensor(
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: Engine | str | None = None,
+    device: Any = None,
 ) -> Tensor:
     """A tensor with a copy of an array, a number or nested lists, on an engine (by default the default engine).
 
     Without ``dtype`` arrays keep theirs; Python floats become float32, ints int64. ArgumentError where a number, or one
     in a list, is beyond an integer ``dtype``; arrays and tensors are cast as NumPy casts them.
     """
-    target = engines.resolve(engine)
+    target = engines.resolve(engine if device is None else chosen("tensor", engine, device))
     if isinstance(data, Tensor):
         data = data.engine.to_numpy(data.detach())
     python = not hasattr(data, "dtype")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.devices import CUDA, device
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError, described
 
@@ -45,7 +46,7 @@ def register_engine(name: str, factory: Factory, numbered: bool = False) -> None
     if not callable(factory):
         raise ArgumentError(f"[register_engine] expected a function that makes an engine, got {described(factory)}")
     kind = _Kind(factory, numbered)
-    if _kinds.setdefault(name, kind) is not kind:
+    if name == CUDA or _kinds.setdefault(name, kind) is not kind:
         raise ArgumentError(f"[register_engine] expected a new name, got {name!r}, which is taken: choose another")
 
 
@@ -53,8 +54,8 @@ def engine(name: str = "cpu", memory: str | int | None = None, threads: int | No
     """The engine of a device. Asked for again it is the same engine, with what is given changed.
 
     Args:
-        name: ``"cpu"``; ``"cu32"`` (also ``"cu32:0"``), ``"cu32:1"``, ...: NVIDIA GPUs; ``"numpy"``: the reference
-            engine, slow and short; or a name given to ``register_engine``.
+        name: ``"cpu"``; ``"cu32"`` (also ``"cu32:0"``), ``"cu32:1"``, ...: NVIDIA GPUs, for which PyTorch's ``"cuda"``
+            stands too; ``"numpy"``: the reference engine, slow and short; or a name given to ``register_engine``.
         memory: cap of its memory pool, as ``"8GB"`` or a number of bytes; at first 90 % of the machine's memory, or of
             the GPU's that is free.
         threads: threads that compute, of the CPU engine alone; at first as many as the process may use.
@@ -77,7 +78,8 @@ def engine(name: str = "cpu", memory: str | int | None = None, threads: int | No
 
 def is_name(text: str) -> bool:
     """Whether a text begins with the name of an engine: ``.to(text)`` then means one."""
-    return text.partition(":")[0] in _kinds
+    first = text.partition(":")[0]
+    return first in _kinds or first == CUDA
 
 
 def _is_dtype(name: str) -> bool:
@@ -92,6 +94,7 @@ def _is_dtype(name: str) -> bool:
 def _maker(name: str) -> tuple[str, Callable[[], Engine]]:
     """The engine's full name, and what makes it."""
     first, colon, number = name.partition(":")
+    first = "cu32" if first == CUDA else first
     kind = _kinds.get(first)
     if kind is not None and not kind.numbered and not colon:
         return name, kind.factory
@@ -124,13 +127,13 @@ def set_default_engine(value: Engine | str) -> None:
     _default = resolve(value)
 
 
-def resolve(value: Engine | str | None) -> Engine:
-    """An engine from itself, from its name, or the default one from None."""
+def resolve(value: Any) -> Engine:
+    """An engine from itself, from its name, from a device, or the default one from None."""
     if value is None:
         return default_engine()
     if isinstance(value, Engine):
         return value
-    return engine(value)
+    return value.engine if isinstance(value, device) else engine(value)
 
 
 def _cpu() -> Engine:

@@ -13,6 +13,7 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import Shape, axes_in_order, flag, one_axis
+from alpha.devices import device, torch_name
 from alpha.errors import (
     ArgumentError,
     DtypeError,
@@ -139,6 +140,26 @@ class Tensor(Methods):
         return self.storage.engine
 
     @property
+    def device(self) -> device:
+        """Where it is, by PyTorch's name: ``device("cpu")``, ``device("cuda:0")``."""
+        return device(torch_name(self.storage.engine.name))
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is on the CUDA engine."""
+        return self.storage.engine.name.startswith("cu32")
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is on the CPU engine."""
+        return self.storage.engine.name == "cpu"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
+
+    @property
     def version(self) -> int:
         """Number of in-place writes to the storage so far."""
         return self.storage.version
@@ -166,6 +187,10 @@ class Tensor(Methods):
     def dim(self) -> int:
         """Number of axes."""
         return len(self.shape)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype.itemsize)
 
     def numel(self) -> int:
         """Number of elements."""

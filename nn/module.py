@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-from alpha import Engine, Tensor
+from alpha import Tensor, dtypes
 from alpha.changes import Changes, at_once, clear_gradients, setting
 from alpha.errors import ArgumentError
 from alpha.nn import state
@@ -266,14 +266,23 @@ class Module:
         """Sets evaluation mode here and below; returns self."""
         return self.train(False)
 
-    def to(self, target: Engine | Any) -> Self:
-        """Moves parameters and buffers to an engine (an Engine or its name), or casts them to a dtype; returns self.
+    def to(self, *target: Any, **options: Any) -> Self:
+        """Moves parameters and buffers to a device, casts them to a dtype, or both; returns self.
 
-        The Parameter objects stay the same, so an optimizer that holds them goes on working. A dtype, float32 or
-        float64, changes floating-point tensors alone. An error or an interrupt finds all as before or all as after.
+        Arguments as for ``Tensor.to``. The Parameter objects stay the same, so an optimizer that holds them goes on
+        working. A dtype, float32 or float64, changes floating-point tensors alone. An error or an interrupt finds all
+        as before or all as after.
         """
-        state.move((*self.parameters(), *self.buffers()), *state.destination(target))
+        state.move((*self.parameters(), *self.buffers()), *state.destination(target, options))
         return self
+
+    def float(self) -> Self:
+        """``to(alpha.float32)``; returns self."""
+        return self.to(dtypes.float32)
+
+    def double(self) -> Self:
+        """``to(alpha.float64)``; returns self."""
+        return self.to(dtypes.float64)
 
     def cpu(self) -> Self:
         """``to("cpu")``; returns self."""

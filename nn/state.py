@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from alpha import Engine, Tensor, dtypes, engines
+from alpha import Engine, Tensor, dtypes, places
 from alpha.changes import Changes
 from alpha.errors import ArgumentError, CheckpointError, DtypeError
 
@@ -20,18 +20,12 @@ _LISTED = 20
 """Most keys of one kind that an error names; it only counts the rest."""
 
 
-def destination(target: Any) -> tuple[Engine | None, np.dtype[Any] | None]:
-    """The engine or the dtype that the argument of ``Module.to`` means."""
-    if isinstance(target, Engine):
-        return target, None
-    if isinstance(target, str) and target not in [str(dtype) for dtype in dtypes.ALL]:
-        return engines.resolve(target), None
-    if target is None:
-        raise ArgumentError("[to] expected an engine or a dtype, got None")
-    dtype = dtypes.as_dtype(target, "to")
-    if not dtypes.is_float(dtype):
+def destination(target: tuple[Any, ...], options: dict[str, Any]) -> tuple[Engine | None, np.dtype[Any] | None]:
+    """The engine and the dtype that the arguments of ``Module.to`` mean."""
+    engine, dtype, _ = places.destination("to", target, options)
+    if dtype is not None and not dtypes.is_float(dtype):
         raise DtypeError(f"[to] expected {dtypes.float_names()} for a module, got {dtype}: parameters carry gradients")
-    return None, dtype
+    return engine, dtype
 
 
 def move(tensors: Iterable[Tensor], engine: Engine | None, dtype: np.dtype[Any] | None) -> None:

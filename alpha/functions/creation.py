@@ -10,10 +10,12 @@ import numpy as np
 
 from alpha import dtypes, engines, random
 from alpha.arguments import shape_of
+from alpha.devices import device
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
 from alpha.functions.operands import Number, check_tensor, check_value, filled
 from alpha.launches import EYE, FULL, FULL_LIKE
+from alpha.places import chosen
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
 ]
 
 EngineLike = Engine | str | None
+DeviceLike = device | str | int | None
+"""PyTorch's names for engines; ``device=`` says what ``engine=`` says."""
 
 
 def _finish(out: Tensor, requires_grad: bool) -> Tensor:
@@ -38,9 +42,14 @@ def _finish(out: Tensor, requires_grad: bool) -> Tensor:
 
 
 def empty(
-    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+    *shape: Any,
+    dtype: dtypes.DtypeLike = dtypes.float32,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """An uninitialised tensor: ``empty(2, 3)`` or ``empty((2, 3))``."""
+    engine = engine if device is None else chosen("empty", engine, device)
     where = engines.default_engine() if engine is None else engines.resolve(engine)
     out = where.empty(shape_of("empty", shape), dtypes.as_dtype(dtype, "empty"))
     return out if requires_grad is False else _finish(out, requires_grad)
@@ -53,8 +62,10 @@ def full(
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """A tensor with one number in each element; without ``dtype`` bool, int64 or float32 as the number is."""
+    engine = engine if device is None else chosen("full", engine, device)
     kind = dtypes.of_scalar(value) if dtype is None else dtype
     given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     return _constant("full", _lengths(given), value, kind, requires_grad, engine)
@@ -80,16 +91,26 @@ def _lengths(shape: tuple[Any, ...]) -> Any:
 
 
 def zeros(
-    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+    *shape: Any,
+    dtype: dtypes.DtypeLike = dtypes.float32,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """A tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
+    engine = engine if device is None else chosen("zeros", engine, device)
     return _constant("zeros", _lengths(shape), 0, dtype, requires_grad, engine)
 
 
 def ones(
-    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+    *shape: Any,
+    dtype: dtypes.DtypeLike = dtypes.float32,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """A tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
+    engine = engine if device is None else chosen("ones", engine, device)
     return _constant("ones", _lengths(shape), 1, dtype, requires_grad, engine)
 
 
@@ -123,8 +144,10 @@ def arange(
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """start, start + step, ... below ``end``; ``arange(n)`` counts from 0. Ints give int64, floats float32."""
+    engine = engine if device is None else chosen("arange", engine, device)
     first, last = (0, start) if end is None else (start, end)
     are_bounds = _is_bound(first) and _is_bound(last) and _is_bound(step)
     if not are_bounds or step == 0:
@@ -159,8 +182,10 @@ def eye(
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """Ones on the diagonal, zeros elsewhere."""
+    engine = engine if device is None else chosen("eye", engine, device)
     where = engines.default_engine() if engine is None else engine
     width = rows if columns is None else columns
     if requires_grad is False:
@@ -172,16 +197,26 @@ def eye(
 
 
 def rand(
-    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+    *shape: Any,
+    dtype: dtypes.DtypeLike = dtypes.float32,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """Random numbers in [0, 1), from ``alpha.manual_seed``'s sequence."""
+    engine = engine if device is None else chosen("rand", engine, device)
     draw = random.draw_uniform(shape_of("rand", shape), dtype=dtypes.as_dtype(dtype, "rand"))
     return _finish(engines.resolve(engine).random(draw), requires_grad)
 
 
 def randn(
-    *shape: Any, dtype: dtypes.DtypeLike = dtypes.float32, requires_grad: bool = False, engine: EngineLike = None
+    *shape: Any,
+    dtype: dtypes.DtypeLike = dtypes.float32,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
 ) -> Tensor:
     """Random numbers of the standard normal distribution, from ``alpha.manual_seed``'s sequence."""
+    engine = engine if device is None else chosen("randn", engine, device)
     draw = random.draw_normal(shape_of("randn", shape), dtype=dtypes.as_dtype(dtype, "randn"))
     return _finish(engines.resolve(engine).random(draw), requires_grad)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes, engines
+from alpha import dtypes
 from alpha.arguments import Shape, axes_in_order
 from alpha.autograd import Function
 from alpha.engine import Engine, RangeCheck
@@ -32,6 +32,7 @@ from alpha.functions.operands import (
     widest_dtype,
 )
 from alpha.launches import COPY
+from alpha.places import destination
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -654,16 +655,19 @@ def cast(x: Tensor, dtype: dtypes.DtypeLike) -> Tensor:
     return call(Cast, x, wanted)
 
 
-def to(x: Tensor, target: Any) -> Tensor:
-    """On another engine (an Engine or its name) or in another dtype; itself where nothing changes."""
+def to(x: Tensor, *target: Any, **options: Any) -> Tensor:
+    """On another device or in another dtype, or both; itself where nothing changes.
+
+    ``to("cuda")``, ``to(engine)``, ``to(alpha.float64)``, ``to(device, dtype)``, ``to(other)`` as another tensor is,
+    and by name: ``device``, ``dtype``, ``copy=True`` for a copy in any case. ``non_blocking`` says nothing here.
+    """
     check_tensor("to", x)
-    if isinstance(target, Engine):
-        engine = target
-    elif isinstance(target, str) and engines.is_name(target):
-        engine = engines.resolve(target)
-    else:
-        return cast(x, dtypes.as_dtype(target, "to"))
-    return x if x.engine is engine else call(Move, x, engine)
+    if len(target) == 1 and not options and isinstance(target[0], np.dtype):
+        return cast(x, target[0])
+    engine, dtype, copy = destination("to", target, options)
+    moved = x if engine is None or x.engine is engine else call(Move, x, engine)
+    moved = moved if dtype is None else cast(moved, dtype)
+    return clone(x) if copy and moved is x else moved
 
 
 def clone(x: Tensor) -> Tensor:

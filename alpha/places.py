@@ -1,0 +1,57 @@
+"""Where arguments put a tensor: ``engine=`` and ``device=`` of functions that make one, and the arguments of ``to``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from alpha import dtypes, engines
+from alpha.arguments import flag
+from alpha.devices import device
+from alpha.engine import Engine
+from alpha.errors import ArgumentError, described
+
+
+def chosen(function: str, engine: Any, place: Any) -> Any:
+    """The engine that the arguments ``engine`` and ``device`` of a function mean; ArgumentError where they differ."""
+    if place is None:
+        return engine
+    found = engines.resolve(place)
+    if engine is not None and engines.resolve(engine) is not found:
+        raise ArgumentError(f"[{function}] expected one of engine and device, got {described(engine)} and {place}")
+    return found
+
+
+def destination(
+    function: str, args: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[Engine | None, dtypes.DType | None, bool]:
+    """What the arguments of a ``to`` mean: an engine, a dtype, None for what stays, and whether to copy in any case.
+
+    They are PyTorch's: ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``, also by name;
+    ``non_blocking`` and ``memory_format`` say nothing here.
+    """
+    engine: Engine | None = None
+    dtype: dtypes.DType | None = None
+    known = dict(options)
+    copy = flag(function, "copy", known.pop("copy", False))
+    for name in ("non_blocking", "memory_format"):
+        known.pop(name, None)
+    named = {name: known.pop(name) for name in ("device", "dtype", "other", "target") if known.get(name) is not None}
+    if known.get("device", 0) is None or known.get("dtype", 0) is None:  # None leaves it as it is
+        known = {name: value for name, value in known.items() if value is not None}
+    if known or len(args) > 2:
+        what = f"{', '.join(known)}" if known else f"{len(args)} arguments"
+        raise ArgumentError(f"[{function}] expected a device, a dtype, both or a tensor, got {what}")
+    for value in (*args, *named.values()):
+        if value is None:
+            continue
+        if hasattr(value, "engine") and hasattr(value, "dtype"):
+            engine, dtype = value.engine, value.dtype
+        elif isinstance(value, Engine | device) or (isinstance(value, str) and engines.is_name(value)):
+            engine = engines.resolve(value)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            engine = engines.resolve(device(value))
+        else:
+            dtype = dtypes.as_dtype(value, function)
+    if engine is None and dtype is None and not copy:
+        raise ArgumentError(f"[{function}] expected a device, a dtype, both or a tensor, got none")
+    return engine, dtype, copy
