@@ -12,10 +12,11 @@ from types import FunctionType
 from typing import Any
 
 from alpha import copying, dtypes, walk
-from alpha.errors import ArgumentError, ScalarError
+from alpha.devices import device, torch_name
+from alpha.errors import ArgumentError, ScalarError, ShapeError
 from alpha.functions import activation, elementwise, indexing, inplace, linalg, reduction
 from alpha.functions import shape as shapes
-from alpha.functions.operands import check_bool, is_operand
+from alpha.functions.operands import check_bool, check_tensor, is_operand
 from alpha.tensor import Tensor
 
 
@@ -107,24 +108,78 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     # -- element-wise ------------------------------------------------------------------------------------------------
 
     abs = elementwise.abs
-    pow = elementwise.pow
-    square = elementwise.square
-    exp = elementwise.exp
-    log = elementwise.log
-    sqrt = elementwise.sqrt
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tanh = elementwise.tanh
-    sigmoid = elementwise.sigmoid
-    relu = activation.relu
+    add = elementwise.add
+    ceil = elementwise.ceil
     clamp = elementwise.clamp
-    softmax = activation.softmax
-    log_softmax = activation.log_softmax
+    cos = elementwise.cos
+    div = elementwise.div
+    eq = elementwise.eq
+    erf = elementwise.erf
+    exp = elementwise.exp
+    expm1 = elementwise.expm1
+    floor = elementwise.floor
+    floor_divide = elementwise.floor_divide
+    ge = elementwise.ge
+    gt = elementwise.gt
     isfinite = elementwise.isfinite
+    isnan = elementwise.isnan
+    le = elementwise.le
+    log = elementwise.log
+    log1p = elementwise.log1p
+    log_softmax = activation.log_softmax
+    logical_and = elementwise.logical_and
+    logical_not = elementwise.logical_not
+    logical_or = elementwise.logical_or
+    logical_xor = elementwise.logical_xor
+    lt = elementwise.lt
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    mul = elementwise.mul
+    ne = elementwise.ne
+    neg = elementwise.neg
+    pow = elementwise.pow
+    reciprocal = elementwise.reciprocal
+    relu = activation.relu
+    remainder = elementwise.remainder
+    rsqrt = elementwise.rsqrt
+    sigmoid = elementwise.sigmoid
+    sign = elementwise.sign
+    sin = elementwise.sin
+    softmax = activation.softmax
+    sqrt = elementwise.sqrt
+    square = elementwise.square
+    sub = elementwise.sub
+    tanh = elementwise.tanh
+
+    def where(self: Any, condition: Any, other: Any) -> Tensor:
+        """The elements where the condition holds, elsewhere the other's."""
+        return elementwise.where(condition, self, other)
+
+    # -- products ----------------------------------------------------------------------------------------------------
+
+    matmul = linalg.matmul
+    dot = linalg.dot
+    outer = linalg.outer
 
     # -- dtype, engine, layout ---------------------------------------------------------------------------------------
 
     to = elementwise.to
+
+    @property
+    def device(self: Any) -> device:
+        """Where it is, by PyTorch's name: ``device("cpu")``, ``device("cuda:0")``."""
+        return device(torch_name(self.storage.engine.name))
+
+    @property
+    def is_cuda(self: Any) -> builtins.bool:
+        """Whether it is on the CUDA engine."""
+        return str(self.storage.engine.name).startswith("cu32")
+
+    @property
+    def is_cpu(self: Any) -> builtins.bool:
+        """Whether it is on the CPU engine."""
+        return builtins.bool(self.storage.engine.name == "cpu")
+
     clone = elementwise.clone
     contiguous = elementwise.contiguous
 
@@ -187,6 +242,8 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     split = shapes.split
     chunk = shapes.chunk
     gather = indexing.gather
+    index_select = indexing.index_select
+    take_along_dim = indexing.take_along_dim
     masked_fill = indexing.masked_fill
     __getitem__ = indexing.getitem
 
@@ -211,6 +268,33 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
         """Broadcast to a shape; a view."""
         return shapes.expand(self, _sequence(shape))
 
+    def broadcast_to(self: Any, *shape: Any) -> Tensor:
+        """Repeated to a shape that it broadcasts to; a view."""
+        return shapes.broadcast_to(self, _sequence(shape))
+
+    def expand_as(self: Any, other: Tensor) -> Tensor:
+        """Broadcast to another tensor's shape; a view."""
+        return shapes.expand(self, _shape_of("expand_as", other))
+
+    def reshape_as(self: Any, other: Tensor) -> Tensor:
+        """``reshape`` to another tensor's shape."""
+        return shapes.reshape(self, _shape_of("reshape_as", other))
+
+    def view_as(self: Any, other: Tensor) -> Tensor:
+        """``view`` with another tensor's shape."""
+        return shapes.view(self, _shape_of("view_as", other))
+
+    def repeat(self: Any, *repeats: Any) -> Tensor:
+        """Repeated so many times along each axis, as ``tile``: ``repeat(2, 3)``; at least one count per axis."""
+        counts = _sequence(repeats)
+        if len(counts) < self.ndim:
+            raise ShapeError(f"[repeat] expected a count for each of {self.ndim} axes or more, got {counts}: add 1s")
+        return shapes.tile(self, counts)
+
+    def tile(self: Any, *repeats: Any) -> Tensor:
+        """Repeated so many times along each axis; missing leading counts are 1."""
+        return shapes.tile(self, _sequence(repeats))
+
     def flip(self: Any, *dims: builtins.int) -> Tensor:
         """The elements in reverse order along axes; a copy."""
         return shapes.flip(self, _sequence(dims))
@@ -222,6 +306,41 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     mul_ = __imul__ = inplace.mul_
     div_ = __itruediv__ = inplace.div_
     copy_ = inplace.copy_
+    abs_ = inplace.written_by(elementwise.abs)
+    ceil_ = inplace.written_by(elementwise.ceil)
+    clamp_ = inplace.written_by(elementwise.clamp)
+    cos_ = inplace.written_by(elementwise.cos)
+    cumsum_ = inplace.written_by(reduction.cumsum)
+    eq_ = inplace.written_by(elementwise.eq)
+    erf_ = inplace.written_by(elementwise.erf)
+    exp_ = inplace.written_by(elementwise.exp)
+    expm1_ = inplace.written_by(elementwise.expm1)
+    floor_ = inplace.written_by(elementwise.floor)
+    floor_divide_ = inplace.written_by(elementwise.floor_divide)
+    ge_ = inplace.written_by(elementwise.ge)
+    gt_ = inplace.written_by(elementwise.gt)
+    le_ = inplace.written_by(elementwise.le)
+    log1p_ = inplace.written_by(elementwise.log1p)
+    log_ = inplace.written_by(elementwise.log)
+    logical_and_ = inplace.written_by(elementwise.logical_and)
+    logical_not_ = inplace.written_by(elementwise.logical_not)
+    logical_or_ = inplace.written_by(elementwise.logical_or)
+    logical_xor_ = inplace.written_by(elementwise.logical_xor)
+    lt_ = inplace.written_by(elementwise.lt)
+    masked_fill_ = inplace.written_by(indexing.masked_fill)
+    ne_ = inplace.written_by(elementwise.ne)
+    neg_ = inplace.written_by(elementwise.neg)
+    pow_ = inplace.written_by(elementwise.pow)
+    reciprocal_ = inplace.written_by(elementwise.reciprocal)
+    relu_ = inplace.written_by(activation.relu)
+    remainder_ = inplace.written_by(elementwise.remainder)
+    rsqrt_ = inplace.written_by(elementwise.rsqrt)
+    sigmoid_ = inplace.written_by(elementwise.sigmoid)
+    sign_ = inplace.written_by(elementwise.sign)
+    sin_ = inplace.written_by(elementwise.sin)
+    sqrt_ = inplace.written_by(elementwise.sqrt)
+    square_ = inplace.written_by(elementwise.square)
+    tanh_ = inplace.written_by(elementwise.tanh)
     __ifloordiv__ = inplace.floor_divide_
     __imod__ = inplace.remainder_
     __ipow__ = inplace.pow_
@@ -251,6 +370,12 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
 def _sequence(values: tuple[Any, ...]) -> tuple[int, ...]:
     """``f(1, 2)`` and ``f((1, 2))`` alike."""
     return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else values
+
+
+def _shape_of(function: str, other: Any) -> tuple[int, ...]:
+    """A tensor's shape."""
+    check_tensor(function, other)
+    return tuple(other.shape)
 
 
 def attach() -> None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import Shape, axes_in_order, flag, one_axis
-from alpha.devices import device, torch_name
 from alpha.errors import (
     ArgumentError,
     DtypeError,
@@ -138,21 +137,6 @@ class Tensor(Methods):
     def engine(self) -> Engine:
         """The engine that holds it."""
         return self.storage.engine
-
-    @property
-    def device(self) -> device:
-        """Where it is, by PyTorch's name: ``device("cpu")``, ``device("cuda:0")``."""
-        return device(torch_name(self.storage.engine.name))
-
-    @property
-    def is_cuda(self) -> bool:
-        """Whether it is on the CUDA engine."""
-        return self.storage.engine.name.startswith("cu32")
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether it is on the CPU engine."""
-        return self.storage.engine.name == "cpu"
 
     @property
     def itemsize(self) -> int:

@@ -7,14 +7,16 @@ too (``Overwrite``), and other views of the base take their history from it anew
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
-from alpha.errors import DtypeError, GraphError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
 from alpha.expressions.functions import Evaluation
 from alpha.functions.elementwise import (
     PRIMITIVES,
@@ -270,18 +272,62 @@ def copy_(x: Tensor, source: Any) -> Tensor:
 # -- operators that write what a function makes: Python's alone, such as x //= y ----------------------------------
 
 
-def _overwrite(name: str, x: Tensor, function: Callable[[Tensor, Any], Tensor], other: Any) -> Tensor:
-    """``x[...] = function(x, other)``, where the result has x's shape and fits x's dtype. Returns x."""
-    source = x
-    if is_grad_enabled() and any(value.requires_grad for value in (x, other) if isinstance(value, Tensor)):
+def _overwrite(name: str, x: Tensor, function: Callable[..., Tensor], *others: Any, **options: Any) -> Tensor:
+    """``x[...] = function(x, *others)``, where the result has x's shape and fits x's dtype. Returns x."""
+    check_tensor(name, x)
+    _checked(name, x, others)  # before anything is computed
+    source, given = x, (*others, *options.values())
+    if is_grad_enabled() and any(value.requires_grad for value in (x, *given) if isinstance(value, Tensor)):
         source = x.clone()  # backward reads it, and x changes
-        other = source if other is x else other
-    result = function(source, other)
+        others = tuple([source if other is x else other for other in others])
+        options = {key: source if other is x else other for key, other in options.items()}
+    result = function(source, *others, **options)
     if dtypes.category(result.dtype) > dtypes.category(x.dtype):
         raise _beyond(name, x, result.dtype)
     if result.shape != x.shape:
-        raise ShapeError(f"[{name}] expected a value that broadcasts to {x.shape}, got {other.shape}")
+        shapes = ", ".join(str(other.shape) for other in given if isinstance(other, Tensor))
+        raise ShapeError(f"[{name}] expected a value that broadcasts to {x.shape}, got {shapes or result.shape}")
     return write(name, x, Copy, cast(result, x.dtype))
+
+
+def written_by(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function that writes into x what another makes of it: ``exp_`` of ``exp``. It returns x.
+
+    An operation of one tensor of floats, outside the graph, is one pass over its memory.
+    """
+    name = f"{function.__name__}_"
+    primitive = PRIMITIVES.get(function.__name__) if function.__name__ not in _latest else None
+    launches, signature = [Launches()], inspect.signature(function)
+
+    @wraps(function)
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if not args and not kwargs and primitive is not None:
+            if written(launches[0], x):
+                return x
+            if type(x) is Tensor and x.dtype in dtypes.FLOATS and not _checked(name, x, ())[1]:
+                return _in_one_pass(x)
+        try:
+            signature.bind(x, *args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(
+                f"[{name}] expected the arguments of {function.__name__}, got others: {error}"
+            ) from None
+        return _overwrite(name, x, function, *args, **kwargs)
+
+    def _in_one_pass(x: Tensor) -> Tensor:
+        trace = primitive.trace((x,))  # type: ignore[union-attr]
+        if trace.program.bools[0]:
+            return _overwrite(name, x, function)
+        launches[0] = trace.program.launches_in_place
+        numbers = trace.program.numbers(trace.numbers((x,)))
+        try:
+            x.storage.engine.pointwise(name, trace.program, (x,), numbers, x)
+        finally:
+            x.storage.touch()  # after an interrupt too: it may have been written to
+        return x
+
+    call.__name__, call.__qualname__, call.__doc__ = name, name, f"``x[...] = {function.__name__}(x, ...)``. Returns x."
+    return call
 
 
 def floor_divide_(x: Tensor, other: Any) -> Tensor:

@@ -13,6 +13,7 @@ import alpha
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, DtypeError, GraphError, ShapeError
+from alpha.functions import elementwise, indexing, inplace, linalg, reduction, shape
 from alpha.testing import assert_close
 
 Array = np.ndarray[Any, Any]
@@ -82,12 +83,12 @@ def test_view_gives_another_shape_to_the_same_memory(engine: Engine) -> None:
     x.view(-1).mul_(2)
     assert x[1, 2, 3].item() == 46
     assert x.view(2, 3, 4) is not x
-    for shape, message in (
+    for wrong, message in (
         ((5, 5), "expected a shape of 24 elements with at most one -1, got"),
         ((-1, -1), "expected a shape of 24 elements with at most one -1, got"),
     ):
         with pytest.raises(ShapeError, match=rf"\[view\] {message}"):
-            x.view(shape)
+            x.view(wrong)
     with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits the strides, got \(24,\)"):
         x.permute(2, 0, 1).view(24)
 
@@ -298,6 +299,51 @@ def test_methods_are_the_functions(engine: Engine, rng: np.random.Generator, nam
     ours, function = getattr(t, name)(*arguments), getattr(alpha, name)(t, *arguments)
     assert ours.shape == function.shape and ours.dtype == function.dtype
     np.testing.assert_array_equal(ours.numpy(), function.numpy())
+
+
+def test_every_function_of_a_tensor_is_a_method() -> None:
+    """The function itself, or a method of its name that takes shapes and axes one by one as well."""
+    families = (elementwise, indexing, inplace, linalg, reduction, shape)
+    functions = {name for family in families for name in family.__all__}
+    of_several = {"cat", "concat", "stack", "getitem", "setitem", "one_hot", "linear", "cast"}
+    absent = {name for name in functions - of_several if not hasattr(alpha.Tensor, name)}
+    assert not absent, f"expected a method for each function, got none for {sorted(absent)}"
+
+
+def test_functions_written_into_their_argument(engine: Engine, rng: np.random.Generator) -> None:
+    values = rng.uniform(0.1, 1, (3, 4)).astype(np.float32)
+    for name, arguments in METHODS:
+        if not hasattr(alpha.Tensor, f"{name}_"):
+            continue
+        t = alpha.tensor(values, engine=engine)
+        expected = np.asarray(getattr(t, name)(*arguments))
+        assert getattr(t, f"{name}_")(*arguments) is t
+        np.testing.assert_array_equal(np.asarray(t), expected)
+        leaf = alpha.tensor(values, requires_grad=True, engine=engine)
+        plain = alpha.tensor(values, requires_grad=True, engine=engine)
+        changed = leaf * 1
+        assert getattr(changed, f"{name}_")(*arguments) is changed
+        changed.sum().backward()
+        getattr(plain, name)(*arguments).sum().backward()
+        np.testing.assert_array_equal(np.asarray(leaf.grad), np.asarray(plain.grad))
+        with pytest.raises(GraphError, match=rf"\[{name}_\] expected a tensor that is not a leaf of the graph"):
+            getattr(leaf, f"{name}_")(*arguments)
+    with pytest.raises(DtypeError, match=r"\[exp_\] expected a value that int64 can hold, got float32"):
+        alpha.tensor([1, 2], engine=engine).exp_()
+    with pytest.raises(ArgumentError, match=r"\[exp_\] expected the arguments of exp, got others"):
+        alpha.ones(2, engine=engine).exp_(1)
+    x = alpha.tensor([-3, 4], engine=engine)
+    assert x.abs_().tolist() == [3, 4] and x.clamp_(max=3).tolist() == [3, 3] and x.eq_(3).tolist() == [1, 1]
+
+
+def test_methods_that_take_another_tensors_shape(engine: Engine) -> None:
+    x, other = alpha.arange(3.0, engine=engine), alpha.zeros(2, 3, engine=engine)
+    assert x.expand_as(other).tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert x.reshape_as(alpha.zeros(3, 1, engine=engine)).shape == x.view_as(alpha.zeros(3, 1)).shape == (3, 1)
+    assert x.repeat(2, 2).shape == (2, 6) and x.tile(2).shape == (6,) and x.broadcast_to(2, 3).shape == (2, 3)
+    assert x.where(x > 0, -1.0).tolist() == [-1, 1, 2]
+    with pytest.raises(ShapeError, match=r"\[repeat\] expected a count for each of 2 axes or more, got \(2,\)"):
+        other.repeat(2)
 
 
 def test_methods_that_return_several(engine: Engine) -> None:

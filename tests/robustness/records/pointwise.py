@@ -308,9 +308,32 @@ def _unary_records() -> list[Record]:
             covers=extra,
         )
         records.append(record)
-        if hasattr(alpha.Tensor, name):
-            records.append(dataclasses.replace(record, name=f"alpha.Tensor.{name}", weight=0.2, covers=()))
+        if hasattr(alpha.Tensor, f"{name}_"):
+            records.append(_written_record(record, exact, values))
     return records
+
+
+def _written_record(record: Record, exact: Oracle, values: str) -> Record:
+    """The record of ``exp_`` from that of ``exp``: what it makes is written into its argument."""
+    name = f"{record.name.removeprefix('alpha.')}_"
+
+    def draw(d: Draw) -> Case:
+        kinds = "b" if name == "logical_not_" else "f"
+        return Case([d.input(d.shape(), d.dtype(kinds), values, written=True, views=0.6)])
+
+    def oracle(x: Any) -> None:
+        x[...] = exact(np.array(x))
+
+    return dataclasses.replace(
+        record,
+        name=f"alpha.Tensor.{name}",
+        draw=draw,
+        oracle=oracle,
+        peer=lambda torch, x: getattr(x, name)(),
+        result=None,
+        weight=0.2,
+        covers=(),
+    )
 
 
 def _activation_records() -> list[Record]:
@@ -571,6 +594,26 @@ def _inplace_records() -> list[Record]:
                 covers=(f"alpha.Tensor.__{symbol}__",),
             )
         )
+    for name, operation, kinds, values in (
+        ("eq_", np.equal, "fi", "whole"),
+        ("ne_", np.not_equal, "fi", "whole"),
+        ("lt_", np.less, "fi", "whole"),
+        ("le_", np.less_equal, "fi", "whole"),
+        ("gt_", np.greater, "fi", "whole"),
+        ("ge_", np.greater_equal, "fi", "whole"),
+        ("logical_and_", np.logical_and, "b", "normal"),
+        ("logical_or_", np.logical_or, "b", "normal"),
+        ("logical_xor_", np.logical_xor, "b", "normal"),
+        ("floor_divide_", np.floor_divide, "f", "normal"),
+        ("remainder_", np.remainder, "f", "normal"),
+        ("pow_", np.power, "f", "positive"),
+    ):
+        tolerance = POWERS if name == "pow_" else POINTWISE
+        options: dict[str, Any] = {"gradient": False, "meets": True, "weight": 0.2}
+        record = Record(
+            f"alpha.Tensor.{name}", _inplace(kinds, values), _writes(operation), _peer_write(name), tolerance, **options
+        )
+        records.append(record)
     records.append(Record("alpha.copy_", _inplace("fi"), _writes(lambda x, y: y), _peer_copy, meets=True, weight=0.5))
     records.append(
         Record("alpha.Tensor.copy_", _inplace("fi"), _writes(lambda x, y: y), _peer_copy, meets=True, weight=0.3)
