@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from alpha import dtypes
-from alpha.arguments import Shape, all_axes, flag, number, one_axis
+from alpha.arguments import Shape, all_axes, flag, number, one_axis, whole
 from alpha.autograd import Function, enters_graph
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import abs as _abs
-from alpha.functions.elementwise import cast, eq, exp, isfinite, log, sqrt, where
+from alpha.functions.elementwise import cast, eq, exp, isfinite, log, maximum, minimum, sqrt, where
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     broadcast_view,
@@ -45,6 +45,13 @@ __all__ = [
 ]
 
 Axes = tuple[int, ...]
+
+
+class ValuesAndIndices(NamedTuple):
+    """What ``max``, ``min`` and ``sort`` find along an axis, and where."""
+
+    values: Tensor
+    indices: Tensor
 
 
 def _keeping(x: Tensor, shape: Shape, axes: Axes) -> Tensor:
@@ -154,8 +161,20 @@ class Prod(Function):
         return engine.prod_grad(grad, x, y, self.axes, self.everything)
 
 
-def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def sum(
+    x: Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: dtypes.DtypeLike | None = None,
+    axis: Any = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Sum over an axis, several, or all (None, or as in PyTorch an empty list); of bools and integers int64."""
+    if dtype is not None:
+        x = cast(x, dtype)
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("sum", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
         dim = None
     found: Tensor | None = _SUM.launch_outside(x, dim, keepdim)
@@ -166,8 +185,20 @@ def sum(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return _known(_SUM, call(Sum, x, axes, kept), x, (dim, keepdim), (axes, kept))
 
 
-def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def mean(
+    x: Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: dtypes.DtypeLike | None = None,
+    axis: Any = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Mean over an axis, several, or all (None, or an empty list); NaN of nothing. DtypeError unless float."""
+    if dtype is not None:
+        x = cast(x, dtype)
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("mean", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
         dim = None
     found: Tensor | None = _MEAN.launch_outside(x, dim, keepdim)
@@ -179,6 +210,25 @@ def mean(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 
 _SUM, _MEAN, _PROD, _NORM = (REDUCTIONS[op] for op in ("sum", "mean", "prod", "norm"))
+
+
+def _numpy_names(function: str, dim: Any, axis: Any, keepdim: Any, keepdims: Any) -> tuple[Any, Any]:
+    """dim and keepdim, given by NumPy's names ``axis`` and ``keepdims``; ArgumentError for both names of one."""
+    if axis is not None and dim is not None:
+        raise ArgumentError(f"[{function}] expected dim or axis, got both: they are the same")
+    if keepdims is not None and keepdim is not False:
+        raise ArgumentError(f"[{function}] expected keepdim or keepdims, got both: they are the same")
+    return axis if axis is not None else dim, keepdim if keepdims is None else keepdims
+
+
+def _corrected(function: str, x: Tensor, dim: Any, correction: Any, keepdim: bool) -> Tensor:
+    """The variance over n - ``correction``, or its root."""
+    check_float(function, x)
+    by, kept = whole(function, "correction", correction), flag(function, "keepdim", keepdim)
+    result = call(Var, x, _reduced(function, dim, x.ndim), by, kept)
+    if function == "var":
+        return result
+    return call(Root, result) if result.requires_grad else sqrt(result)
 
 
 def _reduced(function: str, dim: Any, ndim: int) -> Axes:
@@ -193,8 +243,21 @@ def _known(known: Launches, result: Tensor, x: Tensor, given: tuple[Any, Any], f
     return result
 
 
-def var(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+def var(
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+    axis: Any = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Variance over an axis, several, or all (None, or an empty list): by n - 1, or by n unless ``unbiased``."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("var", dim, axis, keepdim, keepdims)
+    if correction is not None:
+        return _corrected("var", x, dim, correction, keepdim)
     if type(dim) is tuple and not dim:
         dim = None
     found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
@@ -215,8 +278,21 @@ def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool) -> T
     return result
 
 
-def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+def std(
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+    axis: Any = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Square root of ``var``."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("std", dim, axis, keepdim, keepdims)
+    if correction is not None:
+        return _corrected("std", x, dim, correction, keepdim)
     if type(dim) is tuple and not dim:
         dim = None
     found = VARIANCE.launch_outside(x, dim, unbiased, keepdim)
@@ -226,8 +302,20 @@ def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
     return call(Root, result) if result.requires_grad else sqrt(result)
 
 
-def prod(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def prod(
+    x: Tensor,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: dtypes.DtypeLike | None = None,
+    axis: Any = None,
+    keepdims: bool | None = None,
+) -> Tensor:
     """Product over an axis, several, or all (None, or an empty list); of bools and integers int64."""
+    if dtype is not None:
+        x = cast(x, dtype)
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("prod", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
         dim = None
     found: Tensor | None = _PROD.launch_outside(x, dim, keepdim)
@@ -251,16 +339,20 @@ class Cumsum(Function):
         return flip(grad.engine.cumsum(flip(grad, self.axis), self.axis), self.axis)
 
 
-def cumsum(x: Tensor, dim: int) -> Tensor:
+def cumsum(x: Tensor, dim: int | None = None, *, dtype: dtypes.DtypeLike | None = None, axis: Any = None) -> Tensor:
     """Running sums along an axis; of bools and integers int64."""
+    if dtype is not None:
+        x = cast(x, dtype)
+    if axis is not None:
+        dim, _ = _numpy_names("cumsum", dim, axis, False, None)
     found: Tensor | None = CUMSUM.launch_outside(x, dim)
     if found is not None:
         return found
     check_tensor("cumsum", x)
-    axis = one_axis("cumsum", dim, x.ndim)
-    result = call(Cumsum, x, axis)
+    place = one_axis("cumsum", dim, x.ndim)
+    result = call(Cumsum, x, place)
     if not result.requires_grad:
-        x.storage.engine.alias(CUMSUM, (x, axis), CUMSUM, (x, dim))
+        x.storage.engine.alias(CUMSUM, (x, place), CUMSUM, (x, dim))
     return result
 
 
@@ -321,13 +413,27 @@ def _without(values: Shape, axis: int) -> Shape:
     return values[:axis] + values[axis + 1 :]
 
 
-def max(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The largest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties."""
+def max(
+    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Any:
+    """The largest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties.
+
+    Of two tensors, ``max(x, other)``, the larger elements: ``maximum``.
+    """
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("max", dim, axis, keepdim, keepdims)
     return _extreme("max", x, dim, keepdim)
 
 
-def min(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The smallest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties."""
+def min(
+    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Any:
+    """The smallest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties.
+
+    Of two tensors, ``min(x, other)``, the smaller elements: ``minimum``.
+    """
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("min", dim, axis, keepdim, keepdims)
     return _extreme("min", x, dim, keepdim)
 
 
@@ -337,6 +443,8 @@ def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     if found is not None and dim is None:
         return found
     check_tensor(name, x)
+    if isinstance(dim, Tensor):
+        return maximum(x, dim) if name == "max" else minimum(x, dim)
     kept = flag(name, "keepdim", keepdim)
     if dim is None:
         axes = all_axes(name, None, x.ndim)
@@ -351,7 +459,7 @@ def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
             found = _known(known, values, x, (dim, keepdim), ((axis,), kept))
         else:
             found = call(Chosen, x, index, axis, kept)
-    return found, _keeping(index, x.shape, (axis,)) if kept else index
+    return ValuesAndIndices(found, _keeping(index, x.shape, (axis,)) if kept else index)
 
 
 def _check_not_empty(name: str, x: Tensor, axes: Axes) -> None:
@@ -364,13 +472,21 @@ def _arg_reduce(name: str, x: Tensor, axis: int) -> Tensor:
     return x.engine.arg_reduce(name, x.detach(), axis)
 
 
-def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(
+    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Tensor:
     """Index of the largest element, the first on ties, along an axis or in the flattened tensor."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("argmax", dim, axis, keepdim, keepdims)
     return _arg("argmax", x, dim, keepdim)
 
 
-def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(
+    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Tensor:
     """Index of the smallest element, the first on ties, along an axis or in the flattened tensor."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("argmin", dim, axis, keepdim, keepdims)
     return _arg("argmin", x, dim, keepdim)
 
 
@@ -385,14 +501,18 @@ def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     return _keeping(index, x.shape, (axis,)) if keepdim else index
 
 
-def any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def any(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None) -> Tensor:
     """Whether any element differs from 0, over an axis, several, or all; over an empty list of axes each by itself."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("any", dim, axis, keepdim, keepdims)
     check_tensor("any", x)
     return x.storage.engine.reduce("any", x, all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
 
 
-def all(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def all(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None) -> Tensor:
     """Whether every element differs from 0, over an axis, several, or all; over an empty list each by itself."""
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("all", dim, axis, keepdim, keepdims)
     check_tensor("all", x)
     return x.storage.engine.reduce("all", x, all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
 
@@ -422,14 +542,19 @@ class Sort(Function):
         return found
 
 
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> tuple[Tensor, Tensor]:
-    """Values in stable order along an axis, and their int64 indices; NaN counts as the largest."""
+def sort(
+    x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
+) -> ValuesAndIndices:
+    """Values in stable order along an axis, and their int64 indices; NaN counts as the largest.
+
+    The order is stable whatever ``stable`` says. ``axis`` is NumPy's name for ``dim``.
+    """
     check_tensor("sort", x)
-    axis, descending = one_axis("sort", dim, x.ndim), flag("sort", "descending", descending)
+    place, descending = one_axis("sort", dim if axis is None else axis, x.ndim), flag("sort", "descending", descending)
+    flag("sort", "stable", stable)
     if not descending and not enters_graph(x):
-        return x.storage.engine.sort(x, axis)
-    values, indices = Sort.apply(x, axis, descending)
-    return values, indices
+        return ValuesAndIndices(*x.storage.engine.sort(x, place))
+    return ValuesAndIndices(*Sort.apply(x, place, descending))
 
 
 # -- norms -------------------------------------------------------------------------------------------------------
@@ -553,11 +678,15 @@ def _raised(x: Tensor, p: float) -> Tensor:
     return x if p == 1 else compute("sqrt", x) if p == 0.5 else compute("pow", x, p)
 
 
-def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def logsumexp(
+    x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Tensor:
     """log(sum(exp(x))) over an axis, several, or all (None, or an empty list), without overflow.
 
     Of bools and integers float32.
     """
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("logsumexp", dim, axis, keepdim, keepdims)
     check_tensor("logsumexp", x)
     x = x if dtypes.is_float(x.dtype) else cast(x, dtypes.default_float)
     keepdim = flag("logsumexp", "keepdim", keepdim)
@@ -568,12 +697,16 @@ def logsumexp(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     return call(LogSumExp, x, axes, keepdim)
 
 
-def norm(x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False) -> Tensor:
+def norm(
+    x: Tensor, p: float = 2, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Tensor:
     """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all (None, or an empty list).
 
     ``p`` is any number: infinity gives the largest |x|, minus infinity the smallest, 0 the number of elements that
     differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or the largest.
     """
+    if axis is not None or keepdims is not None:
+        dim, keepdim = _numpy_names("norm", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
         dim = None
     if type(p) in (int, float) and p == 2:

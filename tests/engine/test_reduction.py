@@ -264,3 +264,49 @@ def test_axis_errors(engine: Engine) -> None:
         x.mean((0, -2))
     with pytest.raises(ShapeError, match=r"\[argmax\] expected an axis as an int"):
         x.argmax(1.0)
+
+
+# -- NumPy's names, dtypes and corrections -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "prod", "var", "std", "max", "min", "argmax", "argmin", "any", "all", "logsumexp", "norm"]
+)
+def test_reductions_take_numpys_names(engine: Engine, rng: np.random.Generator, name: str) -> None:
+    x = alpha.tensor(rng.normal(size=(2, 3)), engine=engine)
+    function = getattr(alpha, name)
+    expected, found = function(x, dim=1, keepdim=True), function(x, axis=1, keepdims=True)
+    pairs = zip(expected, found, strict=True) if isinstance(expected, tuple) else [(expected, found)]
+    for one, other in pairs:
+        assert other.shape == (2, 1)
+        np.testing.assert_array_equal(np.asarray(other), np.asarray(one))
+    with pytest.raises(ArgumentError, match=rf"\[{name}\] expected dim or axis, got both"):
+        function(x, dim=1, axis=1)
+    with pytest.raises(ArgumentError, match=rf"\[{name}\] expected keepdim or keepdims, got both"):
+        function(x, keepdim=True, keepdims=True)
+
+
+def test_what_is_found_along_an_axis_has_names(engine: Engine) -> None:
+    x = alpha.tensor([[3.0, 1.0], [2.0, 5.0]], engine=engine)
+    found = x.max(1)
+    assert found.values.tolist() == [3, 5] and found.indices.tolist() == [0, 1] and found[0] is found.values
+    assert x.min(dim=0).indices.tolist() == [1, 0] and x.sort(0, descending=True).values.tolist() == [[3, 5], [2, 1]]
+    assert x.sort(axis=1, stable=True).indices.tolist() == [[1, 0], [0, 1]]
+    assert alpha.max(x, -x).tolist() == x.tolist() and alpha.min(x, -x).tolist() == (-x).tolist()
+
+
+def test_sums_in_another_dtype_and_variances_with_a_correction(engine: Engine, rng: np.random.Generator) -> None:
+    ints = alpha.tensor([[1, 2], [3, 5]], engine=engine)
+    for name in ("sum", "mean", "prod"):
+        found = getattr(ints, name)(0, dtype=alpha.float64)
+        assert found.dtype == alpha.float64
+        np.testing.assert_allclose(np.asarray(found), getattr(np, name)(np.asarray(ints), 0))
+    assert ints.cumsum(0, dtype="float32").dtype == alpha.float32 and ints.cumsum(axis=1).tolist() == [[1, 3], [3, 8]]
+    values = rng.normal(size=(4, 3))
+    x = alpha.tensor(values, engine=engine, requires_grad=True)
+    for by in (0, 1, 2):
+        np.testing.assert_allclose(np.asarray(x.var(0, correction=by)), values.var(0, ddof=by))
+        np.testing.assert_allclose(np.asarray(x.std(correction=by)), values.std(ddof=by))
+    assert gradcheck_on(engine, lambda x: x.std(1, correction=0), values)
+    with pytest.raises(ArgumentError, match=r"\[var\] expected correction as an int, got 1.5"):
+        x.var(correction=1.5)

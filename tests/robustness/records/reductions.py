@@ -28,15 +28,16 @@ def reduced(kinds: str, values: str = "normal", empty: bool = True, low: int = 0
     return draw
 
 
-def _axes(dim: Any, ndim: int) -> tuple[int, ...]:
-    if dim is None:
+def _axes(dim: Any, ndim: int, none_is_all: bool = True) -> tuple[int, ...]:
+    """The axes that a call names; an empty list of them names all, as in PyTorch, but not to ``any`` and ``all``."""
+    if dim is None or (dim == () and none_is_all):
         return tuple(range(ndim))
     return tuple(sorted(a % ndim for a in (dim if isinstance(dim, tuple) else (dim,)))) if ndim else ()
 
 
-def _over(f: Callable[..., Any]) -> Callable[..., Any]:
+def _over(f: Callable[..., Any], none_is_all: bool = True) -> Callable[..., Any]:
     def oracle(x: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
-        return f(x, axis=_axes(dim, x.ndim), keepdims=keepdim, **options)
+        return f(x, axis=_axes(dim, x.ndim, none_is_all), keepdims=keepdim, **options)
 
     return oracle
 
@@ -90,7 +91,7 @@ def _norm(x: Any, axis: Any, keepdims: bool, p: float) -> Any:
 
 def _peer(name: str, **renamed: str) -> Callable[..., Any]:
     def peer(torch: Any, x: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
-        axes = _axes(dim, x.ndim)
+        axes = _axes(dim, x.ndim, name not in ("any", "all"))
         options = {renamed.get(k, k): v for k, v in options.items()}
         if not axes:  # to PyTorch no axes are all axes
             x, axes = x.unsqueeze(0), (0,)
@@ -104,7 +105,7 @@ def _peer_prod(torch: Any, x: Any, dim: Any = None, keepdim: bool = False) -> An
     """PyTorch takes one axis, or all: several are first made one."""
     axes = _axes(dim, x.ndim)
     kept = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdim or a not in axes)
-    if dim is None:
+    if dim in (None, ()):
         return torch.prod(x).reshape(kept)
     if not axes:
         return x.clone()
@@ -220,8 +221,8 @@ def _records() -> list[Record]:
         "var": Record("alpha.var", _with(reduced("f"), **unbiased), _over(_var), _peer("var"), SOLVED, solves=True),
         "std": Record("alpha.std", _with(reduced("f"), **unbiased), _over(_std), _peer("std"), SOLVED, solves=True),
         "prod": Record("alpha.prod", reduced("fib", "whole"), _over(_prod), _peer_prod, SUMS),
-        "any": Record("alpha.any", reduced("fib", "whole"), _over(np.any), _peer("any"), gradient=False),
-        "all": Record("alpha.all", reduced("fib", "whole"), _over(np.all), _peer("all"), gradient=False),
+        "any": Record("alpha.any", reduced("fib", "whole"), _over(np.any, False), _peer("any"), gradient=False),
+        "all": Record("alpha.all", reduced("fib", "whole"), _over(np.all, False), _peer("all"), gradient=False),
         "logsumexp": Record(
             "alpha.logsumexp",
             reduced("f", empty=False),
