@@ -90,6 +90,8 @@ def _rounds(report: Report) -> str:
     if "contestants" in result:
         return disturbance.cell(max(float(one["spread"]) for one in result["contestants"].values()))
     if "sides" in result:
+        if result["settings"].get("busy"):
+            return "-"
         return disturbance.cell(max(common.spread(one["s_per_epoch"]) for one in result["sides"].values()))
     return disturbance.told(result["rows"])
 
@@ -109,19 +111,17 @@ def _training_headlines(report: Report) -> list[Headline]:
 
 def _reproduction_headlines(report: Report) -> list[Headline]:
     result = report.result
-    means = {
-        side: [statistics.mean(found[key]) for key in ("s_per_epoch", "test_accuracy")]
-        for side, found in result["sides"].items()
-    }
-    told = {
-        side: f"{seconds:.0f} s per epoch, test accuracy {accuracy:.1f} %"
-        for side, (seconds, accuracy) in means.items()
-    }
+    told = {}
+    for side, found in result["sides"].items():
+        parts = [f"{statistics.mean(found['s_per_epoch']):.0f} s per epoch"] if "s_per_epoch" in found else []
+        told[side] = ", ".join([*parts, f"test accuracy {statistics.mean(found['test_accuracy']):.1f} %"])
     if "torch" not in told:
         return [Headline(_lower(report.title), told["alpha"])]
+    if result["settings"].get("torch_epochs"):
+        told["torch"] += f" after {result['settings']['torch_epochs']} epochs"
     curves = result["curves"]
     note = f"{curves['inside']} of {curves['windows']} windows of the loss within PyTorch's band"
-    return [Headline(_lower(report.title), told["alpha"], "PyTorch", told["torch"], result["ratio"], note)]
+    return [Headline(_lower(report.title), told["alpha"], "PyTorch", told["torch"], result.get("ratio"), note)]
 
 
 def _inference_headlines(report: Report) -> list[Headline]:

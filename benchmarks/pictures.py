@@ -91,7 +91,7 @@ def _ratios(reports: Sequence[Report]) -> Figure:
     _ratio_bars(axes, places, [ratio for _, ratio in rows], color=colours, height=0.6)
     axes.set_yticks(places, [name for name, _ in rows])
     axes.invert_yaxis()
-    axes.set_xlabel("the opponent's time over ours: above 1 we are faster")
+    axes.set_xlabel("the opponent's time over ours: above 1 we are faster", loc="right")
     return figure
 
 
@@ -132,10 +132,10 @@ def loss_curves(result: dict[str, Any]) -> Figure:
         runs = result["losses"][side]
         colour, name, width = look[side]
         for one in runs:
-            axes.plot(result["steps"], one, color=colour, alpha=0.25, linewidth=0.7)
+            axes.plot(result["steps"][: len(one)], one, color=colour, alpha=0.25, linewidth=0.7)
         mean = [sum(values) / len(runs) for values in zip(*runs, strict=True)]
         label = f"{name}, mean of {len(runs)}" if len(runs) > 1 else name
-        axes.plot(result["steps"], mean, color=colour, linewidth=width, label=label)
+        axes.plot(result["steps"][: len(mean)], mean, color=colour, linewidth=width, label=label)
     for (name, (steps, losses)), style in zip(result["published"].items(), ("--", ":"), strict=False):
         axes.plot(steps, losses, style, color="gray", linewidth=1, label=name)
     axes.set_title(
@@ -366,7 +366,7 @@ def _operators(result: dict[str, Any]) -> Figure:
     if result["geometric_mean"] is not None and len(result["rows"]) > MANY_ROWS:
         return _all_ratios(result)
     operators = list(dict.fromkeys(row["operator"] for row in result["rows"]))
-    figure = _figure(9, 2.6)
+    figure = _figure(9, 3.2)
     panels = figure.subplots(1, len(operators), sharey=True, squeeze=False)[0]
     several = len(result["settings"]["batch_sizes"]) > 1
     for axes, operator in zip(panels, operators, strict=True):
@@ -381,7 +381,8 @@ def _operators(result: dict[str, Any]) -> Figure:
         axes.set_title(f"{operator} ({OPERATORS[operator]})")
         axes.set_xlabel("layer, batch" if several else "layer")
     panels[0].set_ylabel("GFLOP/s of useful FLOPs")
-    panels[-1].legend(frameon=False)
+    lines, labels = panels[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels), frameon=False)
     return figure
 
 

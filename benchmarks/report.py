@@ -143,6 +143,8 @@ def _training(result: dict[str, Any]) -> list[str]:
 
 
 def _reproduction(result: dict[str, Any]) -> list[str]:
+    if result["settings"].get("busy"):
+        return [str(result["text"]), "Other programs ran meanwhile: times of these runs say nothing and are left out."]
     spreads = {side: disturbance.cell(common.spread(one["s_per_epoch"])) for side, one in result["sides"].items()}
     names = {"alpha": "Dragon-Alpha", "torch": "PyTorch"}
     told = ", ".join(f"{names[side]} {spread}" for side, spread in spreads.items())

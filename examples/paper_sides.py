@@ -208,7 +208,8 @@ def train(
     """Trains to the last step, or until a signal comes; returns whether it got to the end. Either way all is saved."""
     interrupts = Interrupts()
     interrupts.deferred = True
-    steps = min(settings["epochs"] * len(loader), settings["steps"] or math.inf)
+    epochs = settings["epochs"] if isinstance(side, AlphaSide) else settings["torch_epochs"] or settings["epochs"]
+    steps = min(epochs * len(loader), settings["steps"] or math.inf)
     with common.bar(int(steps), name, progress["step"], unit=" steps") as bar:
         while progress["step"] < steps and interrupts.received is None:
             for x, y in loader:

@@ -36,6 +36,7 @@ DEFAULTS: common.Settings = {
     "base_width": 64,
     "head": "cifar10",
     "epochs": 25,
+    "torch_epochs": None,
     "steps": None,
     "runs": 2,
     "batch_size": 512,
@@ -44,6 +45,7 @@ DEFAULTS: common.Settings = {
     "checkpoint_every": 200,
     "against": "torch",
     "seed": 0,
+    "busy": False,
     "engine": "cpu",
     "threads": None,
     "memory": None,
@@ -79,6 +81,7 @@ def make_parser() -> common.Parser:
         "--head", choices=common.HEADS, help="its linear layers (default: cifar10; imagefolder: ilsvrc2012)"
     )
     group.add_argument("--epochs", metavar="N", type=positive, help="(default: 25)")
+    group.add_argument("--torch-epochs", metavar="N", type=positive, help="PyTorch's, where they are fewer")
     group.add_argument("--steps", metavar="N", type=positive, help="most steps of a run")
     group.add_argument(
         "--runs",
@@ -93,6 +96,12 @@ def make_parser() -> common.Parser:
     group.add_argument("--seed", metavar="N", type=common.seed, help="the first run's (default: 0)")
     group.add_argument(
         "--checkpoint-every", metavar="N", type=positive, help="steps from one checkpoint to the next (default: 200)"
+    )
+    group.add_argument(
+        "--busy",
+        action="store_const",
+        const=True,
+        help="other programs run meanwhile: the report leaves times and speed out",
     )
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, help="(default: runs/paper-MODEL-DATASET)")
@@ -148,11 +157,19 @@ def reopened(out: Path, runs: int | None) -> common.Settings:
         settings["runs"] = runs
         write_weights(out, settings)
         common.write_json(file, settings)
+    else:
+        write_weights(out, settings)
     return settings
 
 
 def check(settings: common.Settings) -> None:
-    """ArgumentError where options do not fit the data set."""
+    """ArgumentError where options contradict each other."""
+    fewer = settings["torch_epochs"]
+    if fewer is not None and (settings["against"] != "torch" or fewer > settings["epochs"]):
+        raise ArgumentError(
+            f"[--torch-epochs] expected at most --epochs {settings['epochs']} against torch, got {fewer} against "
+            f"{settings['against']}"
+        )
     if settings["dataset"] != IMAGE_FOLDER and settings["size"] is not None:
         raise ArgumentError(
             f"[--size] expected --dataset {IMAGE_FOLDER}, got {settings['dataset']}, which has its own: leave it out"
@@ -162,7 +179,11 @@ def check(settings: common.Settings) -> None:
 
 
 def write_weights(out: Path, settings: common.Settings) -> None:
-    """Each run's initial weights, unless they are there, in PyTorch's layout; drawn on the CPU, whatever trains."""
+    """Initial weights in PyTorch's layout of every run that is still to be trained, unless they are there.
+
+    They are drawn on the CPU, whatever trains, and depend on the seed alone. A folder that came without them, with the
+    results of the runs that have ended, can be gone on with.
+    """
     classes = make_data(settings, train=True).classes
     other = make_data(settings, train=False).classes
     if other != classes:
@@ -170,7 +191,7 @@ def write_weights(out: Path, settings: common.Settings) -> None:
         raise DataError(f"[--data] expected the same classes to train on and to test with, got {name!r} in one only")
     for run in range(settings["runs"]):
         file = out / f"weights-{run}.npz"
-        if file.exists():
+        if file.exists() or all(Folder(out, side, run).result.exists() for side in sides_of(settings)):
             continue
         alpha.manual_seed(settings["seed"] + run)
         state = nn.models.to_torch(common.make_model({**settings, "style": "paper"}, len(classes)))
@@ -179,11 +200,15 @@ def write_weights(out: Path, settings: common.Settings) -> None:
             np.savez(target, **arrays)
 
 
+def sides_of(settings: common.Settings) -> tuple[str, ...]:
+    """Who trains: we, and PyTorch where it is compared with."""
+    return SIDES if settings["against"] == "torch" else SIDES[:1]
+
+
 def train_all(out: Path, settings: common.Settings) -> int:
     """Trains what is not trained yet, side by side run after run; the exit code of the first that did not end well."""
-    sides = SIDES if settings["against"] == "torch" else SIDES[:1]
     for run in range(settings["runs"]):
-        for side in sides:
+        for side in sides_of(settings):
             if not Folder(out, side, run).result.exists():
                 code = run_side(out, side, run)
                 if code:
@@ -212,9 +237,10 @@ def run_side(out: Path, side: str, run: int) -> int:
 
 def read_results(out: Path, settings: common.Settings) -> dict[str, list[common.Settings]]:
     """Every run's result by side."""
-    sides = SIDES if settings["against"] == "torch" else SIDES[:1]
     runs = range(settings["runs"])
-    return {side: [dict(common.read_json(Folder(out, side, run).result)) for run in runs] for side in sides}
+    return {
+        side: [dict(common.read_json(Folder(out, side, run).result)) for run in runs] for side in sides_of(settings)
+    }
 
 
 def curves(results: Sequence[common.Settings]) -> tuple[common.Array, common.Array]:
@@ -241,8 +267,12 @@ def band(values: common.Array) -> tuple[common.Array, common.Array, float]:
 
 
 def compare(ours: common.Array, theirs: common.Array) -> common.Settings:
-    """How our mean curve lies to PyTorch's runs, by windows: within their band, and how far from their mean."""
-    mine, other = windows(ours), windows(theirs)
+    """How our mean curve lies to PyTorch's runs, by windows: within their band, and how far from their mean.
+
+    Where one side was trained for longer, only the steps of both are compared.
+    """
+    steps = min(ours.shape[1], theirs.shape[1])
+    mine, other = windows(ours[:, :steps]), windows(theirs[:, :steps])
     low, high, spread = band(other)
     inside = (mine.mean(0) >= low) & (mine.mean(0) <= high)
     return {
@@ -271,7 +301,7 @@ def make_report(
     published: Mapping[str, tuple[common.Array, common.Array]],
 ) -> common.Settings:
     """What report.json holds; ``python -m benchmarks.report`` tells of it too."""
-    keys = ("s_per_epoch", "train_accuracy", "test_accuracy", "peak_mib", "file_mb")
+    keys = (*(() if settings["busy"] else ("s_per_epoch",)), "train_accuracy", "test_accuracy", "peak_mib", "file_mb")
     sides = {
         side: {key: [run[key] for run in runs] for key in keys} | {"last_loss": [run["losses"][-1][1] for run in runs]}
         for side, runs in results.items()
@@ -294,9 +324,11 @@ def make_report(
     }
     if "torch" in results:
         report["curves"] = compare(losses["alpha"][1], losses["torch"][1])
-        report["accuracy"] = compare_accuracy(*(sides[side]["test_accuracy"] for side in ("alpha", "torch")))
-        seconds = {side: statistics.mean(found["s_per_epoch"]) for side, found in sides.items()}
-        report["ratio"] = seconds["torch"] / seconds["alpha"]
+        if settings["torch_epochs"] in (None, settings["epochs"]):
+            report["accuracy"] = compare_accuracy(*(sides[side]["test_accuracy"] for side in SIDES))
+        if not settings["busy"]:
+            seconds = {side: statistics.mean(found["s_per_epoch"]) for side, found in sides.items()}
+            report["ratio"] = seconds["torch"] / seconds["alpha"]
     return report | {"text": table(report)}
 
 
@@ -307,6 +339,8 @@ def command(settings: common.Settings) -> str:
     for name, value in settings.items():
         if name == "data" and value is not None:
             words += ["--data", "DIR"]
+        elif value is True:
+            words += [f"--{name}"]
         elif value != usual[name] or name in ("model", "epochs"):
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)
@@ -318,45 +352,51 @@ def _until(last: int, steps: common.Array, losses: common.Array) -> list[list[fl
 
 
 def table(report: common.Settings) -> str:
-    """The report as Markdown: one row per side, means over the runs with their range.
-
-    An epoch is that of median steps.
-    """
-    titles = ["", "s/epoch", "train accuracy", "test accuracy", "peak MiB", "weights MB", "last loss"]
-    lines = [titles, [":--"] + ["--:"] * (len(titles) - 1)]
+    """The report as Markdown: one row per side, means over the runs with their range; below it how they compare."""
+    lines = [["", "epochs", *(title for title, _ in COLUMNS.values())]]
+    lines += [[":--"] + ["--:"] * (len(lines[0]) - 1)]
     names = {"alpha": "Dragon-Alpha", "torch": "PyTorch"}
+    epochs = {"alpha": report["settings"]["epochs"]}
+    epochs["torch"] = report["settings"]["torch_epochs"] or epochs["alpha"]
     for side, found in report["sides"].items():
-        cells = [
-            _spread(found["s_per_epoch"], "{:.2f}"),
-            _spread(found["train_accuracy"], "{:.2f} %"),
-            _spread(found["test_accuracy"], "{:.2f} %"),
-            _spread(found["peak_mib"], "{:.0f}"),
-            f"{found['file_mb'][0]:.1f}",
-            _spread(found["last_loss"], "{:.4f}"),
-        ]
-        lines.append([names[side], *cells])
+        cells = [_spread(found[key], form) if key in found else "-" for key, (_, form) in COLUMNS.items()]
+        lines.append([names[side], str(epochs[side]), *cells])
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    if "curves" in report:
-        found = report["curves"]
-        text += (
-            f"\n\nOurs is {report['ratio']:.2f} times as fast. Of {found['windows']} windows of {WINDOW} kept losses "
-            f"our mean lies within PyTorch's band in {found['inside']}. From PyTorch's mean it is "
-            f"{found['rms_distance']:.4f} in the root mean square, PyTorch's runs {found['torch_rms_spread']:.4f}. "
-            + _accuracy(report["accuracy"])
-        )
+    return text + ("\n\n" + comparison(report) if "curves" in report else "")
+
+
+COLUMNS = {
+    "s_per_epoch": ("s/epoch", "{:.2f}"),
+    "train_accuracy": ("train accuracy", "{:.2f} %"),
+    "test_accuracy": ("test accuracy", "{:.2f} %"),
+    "peak_mib": ("peak MiB", "{:.0f}"),
+    "file_mb": ("weights MB", "{:.1f}"),
+    "last_loss": ("last loss", "{:.4f}"),
+}
+"""Titles and forms of the report's columns by what they show. Seconds per epoch are those of median steps."""
+
+
+def comparison(report: common.Settings) -> str:
+    """The sentences that compare both sides: speed, curves, accuracy."""
+    found = report["curves"]
+    text = (
+        f"Of {found['windows']} windows of {WINDOW} kept losses our mean lies within PyTorch's band in "
+        f"{found['inside']}. From PyTorch's mean it is {found['rms_distance']:.4f} in the root mean square, PyTorch's "
+        f"runs {found['torch_rms_spread']:.4f}."
+    )
+    if "ratio" in report:
+        text = f"Ours is {report['ratio']:.2f} times as fast. {text}"
+    if "accuracy" in report:
+        accuracy = report["accuracy"]
+        (low, high), place = accuracy["torch_band"], "within" if accuracy["inside"] else "not within"
+        text += f" Our test accuracy is {accuracy['ours']:.2f} %, {place} PyTorch's band of {low:.2f} to {high:.2f} %."
     return text
-
-
-def _accuracy(found: common.Settings) -> str:
-    low, high = found["torch_band"]
-    place = "within" if found["inside"] else "not within"
-    return f"Our test accuracy is {found['ours']:.2f} %, {place} PyTorch's band of {low:.2f} to {high:.2f} %."
 
 
 def _spread(values: Sequence[float], form: str) -> str:
     """The mean, and in brackets the least and the most where there are several."""
-    text = form.format(statistics.mean(values))
-    return text if len(values) == 1 else f"{text} ({form.format(min(values))} to {form.format(max(values))})"
+    mean, least, most = (form.format(value) for value in (statistics.mean(values), min(values), max(values)))
+    return mean if least == most else f"{mean} ({least} to {most})"
 
 
 def read_curve(file: Path) -> tuple[common.Array, common.Array]:

@@ -96,6 +96,35 @@ def test_more_runs_join_those_that_are_there(experiment: Path, script: Script, t
 
 
 @pytest.mark.needs("sklearn", "torch")
+def test_results_alone_can_be_gone_on_with(experiment: Path, script: Script, tmp_path: Path) -> None:
+    """Weights and checkpoints of a long experiment need not be kept: the runs that are left draw theirs again."""
+    out = tmp_path / "out"
+    for name in ("settings.json", "alpha-0/result.json", "torch-0/result.json", "alpha-1/result.json"):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(experiment / name, out / name)
+    done = script("reproduce_paper.py", "--resume", out)
+    assert done.returncode == 0, done.stderr
+    assert not (out / "weights-0.npz").exists()
+    assert result(out, "torch", 1)["losses"] == result(experiment, "torch", 1)["losses"]
+
+
+@pytest.mark.needs("sklearn", "torch")
+def test_fewer_epochs_of_pytorch_on_a_busy_machine(script: Script, tmp_path: Path) -> None:
+    options = ("--dataset", "digits", "--base-width", 4, "--batch-size", 200, "--threads", 1, "--every", 2)
+    epochs = ("--epochs", 2, "--torch-epochs", 1, "--runs", 1, "--busy")
+    done = script("reproduce_paper.py", *options, *epochs, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "times as fast" not in done.stdout and "test accuracy is" not in done.stdout
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["command"].endswith("--torch-epochs 1 --runs 1 --batch-size 200 --every 2 --busy --threads 1")
+    assert "ratio" not in report and "accuracy" not in report and "s_per_epoch" not in report["sides"]["alpha"]
+    ours, theirs = (result(tmp_path / "out", side, 0) for side in ("alpha", "torch"))
+    assert ours["steps"] == 2 * theirs["steps"] and len(ours["losses"]) > len(theirs["losses"])
+    assert [line.split(" | ")[1:3] for line in report["text"].splitlines()[2:4]] == [["2", "-"], ["1", "-"]]
+    assert report["curves"]["windows"] == 1
+
+
+@pytest.mark.needs("sklearn", "torch")
 def test_bad_input_is_told_in_one_line(experiment: Path, script: Script, tmp_path: Path) -> None:
     for options, message in (
         (
@@ -105,6 +134,11 @@ def test_bad_input_is_told_in_one_line(experiment: Path, script: Script, tmp_pat
         (("--resume", tmp_path), "[--resume] expected a folder of reproduce_paper.py"),
         (("--out", experiment), "[--out] expected a new folder"),
         (("--reference", tmp_path), "[--reference] expected rows of step and loss"),
+        (("--torch-epochs", 26), "[--torch-epochs] expected at most --epochs 25 against torch, got 26 against torch"),
+        (
+            ("--torch-epochs", 3, "--against", "none"),
+            "[--torch-epochs] expected at most --epochs 25 against torch, got 3",
+        ),
     ):
         process = script("reproduce_paper.py", *options)
         assert process.returncode == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from alpha.errors import ArgumentError
-from benchmarks import kept, report, sweep
+from benchmarks import kept, pictures, report, sweep
 from benchmarks.kept import Report
 from benchmarks.report import BEGIN, END
 from benchmarks.suites import OPERATORS, SUITES
@@ -456,6 +456,25 @@ def test_the_papers_training_is_told_as_its_script_told_it() -> None:
     assert "| | s/epoch |" in text and "cpu-paper-vgg16.svg" in text
     # The quartiles of 10 and 12 are 10.5 and 11.5, those of 20 and 24 are 21 and 23.
     assert "Runs differ in their seconds per epoch by: Dragon-Alpha 10 %, PyTorch 10 %." in text
+
+
+def test_the_papers_training_on_a_busy_machine_tells_no_times() -> None:
+    result = reproduction().result
+    for found in result["sides"].values():
+        del found["s_per_epoch"]
+    del result["ratio"]
+    result["settings"] |= {"busy": True, "epochs": 35, "torch_epochs": 3}
+    result["losses"]["torch"] = [[2.3, 2.0], [2.3, 2.1]]
+    busy = Report("cpu-paper-vgg16.json", result)
+    (headline,) = report.headlines([busy])
+    assert (headline.ours, headline.theirs, headline.ratio, headline.rounds) == (
+        "test accuracy 60.5 %",
+        "test accuracy 60.6 % after 3 epochs",
+        None,
+        "-",
+    )
+    assert "Other programs ran meanwhile" in report.document([busy])
+    assert len(pictures.loss_curves(result).axes[0].get_lines()[0].get_xdata()) == 2
 
 
 def test_inference_has_a_line_an_opponent() -> None:
