@@ -21,7 +21,7 @@ from alpha.functions import *  # noqa: F403
 from alpha.graphs import graph
 from alpha.layout import get_image_layout, set_image_layout
 from alpha.precision import get_float32_precision, set_float32_precision
-from alpha.random import manual_seed
+from alpha.random import Generator, manual_seed
 from alpha.search import get_search, set_search
 from alpha.serialization import load, save
 from alpha.tensor import Tensor
@@ -43,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "Engine",
     "Function",
+    "Generator",
     "Tensor",
     "bool_",
     "default_engine",

@@ -12,9 +12,10 @@ from types import FunctionType
 from typing import Any
 
 from alpha import copying, dtypes, walk
+from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError, ShapeError
-from alpha.functions import activation, elementwise, indexing, inplace, linalg, reduction
+from alpha.functions import activation, creation, drawing, elementwise, indexing, inplace, linalg, reduction
 from alpha.functions import shape as shapes
 from alpha.functions.operands import check_bool, check_tensor, is_operand
 from alpha.tensor import Tensor
@@ -151,6 +152,9 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     sub = elementwise.sub
     tanh = elementwise.tanh
 
+    bernoulli = drawing.bernoulli
+    multinomial = drawing.multinomial
+
     def where(self: Any, condition: Any, other: Any) -> Tensor:
         """The elements where the condition holds, elsewhere the other's."""
         return elementwise.where(condition, self, other)
@@ -214,6 +218,31 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     def cuda(self: Any, device: builtins.int = 0) -> Tensor:
         """On the CUDA engine of a device; itself if it is there."""
         return elementwise.to(self, f"cu32:{device}")
+
+    def type_as(self: Any, other: Tensor) -> Tensor:
+        """In another tensor's dtype."""
+        check_tensor("type_as", other)
+        return elementwise.cast(self, other.dtype)
+
+    def new_tensor(self: Any, data: Any, **options: Any) -> Tensor:
+        """``alpha.tensor(data)`` in this dtype and on this engine, unless options say otherwise."""
+        return tensor(data, **_as_this(self, options))
+
+    def new_empty(self: Any, *size: Any, **options: Any) -> Tensor:
+        """``alpha.empty`` in this dtype and on this engine, unless options say otherwise."""
+        return creation.empty(*size, **_as_this(self, options))
+
+    def new_zeros(self: Any, *size: Any, **options: Any) -> Tensor:
+        """``alpha.zeros`` in this dtype and on this engine, unless options say otherwise."""
+        return creation.zeros(*size, **_as_this(self, options))
+
+    def new_ones(self: Any, *size: Any, **options: Any) -> Tensor:
+        """``alpha.ones`` in this dtype and on this engine, unless options say otherwise."""
+        return creation.ones(*size, **_as_this(self, options))
+
+    def new_full(self: Any, size: Any, value: Any, **options: Any) -> Tensor:
+        """``alpha.full`` in this dtype and on this engine, unless options say otherwise."""
+        return creation.full(size, value, **_as_this(self, options))
 
     # -- reductions --------------------------------------------------------------------------------------------------
 
@@ -341,6 +370,8 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     sqrt_ = inplace.written_by(elementwise.sqrt)
     square_ = inplace.written_by(elementwise.square)
     tanh_ = inplace.written_by(elementwise.tanh)
+    normal_ = drawing.normal_
+    uniform_ = drawing.uniform_
     __ifloordiv__ = inplace.floor_divide_
     __imod__ = inplace.remainder_
     __ipow__ = inplace.pow_
@@ -370,6 +401,12 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
 def _sequence(values: tuple[Any, ...]) -> tuple[int, ...]:
     """``f(1, 2)`` and ``f((1, 2))`` alike."""
     return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else values
+
+
+def _as_this(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a function that makes a tensor, completed by a tensor's dtype and engine."""
+    places = {"engine", "device"} & set(options)
+    return {"dtype": x.dtype, **({} if places else {"engine": x.engine}), **options}
 
 
 def _shape_of(function: str, other: Any) -> tuple[int, ...]:

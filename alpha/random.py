@@ -125,47 +125,94 @@ def uniforms(seed: int, offset: int, count: int, dtype: DtypeLike = default_floa
     return (high.astype(np.float64) * 2**26 + low) * 2**-53
 
 
-class _Generator:
-    """Seed and position of the process; every draw reserves the counters it uses.
+class Generator:
+    """A sequence of random numbers: a seed, and how far it has been drawn; functions that draw take one.
 
-    No lock: threads, signal handlers and finalizers may draw in the midst of each other's draws, and be interrupted.
+    Every draw reserves the counters it uses. No lock: threads, signal handlers and finalizers may draw in the midst of
+    each other's draws, and be interrupted. A new one starts from a seed of the operating system.
+
+    Args:
+        device: as for PyTorch's generators; one sequence serves all engines, so that it says nothing here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any = None) -> None:
         self.place = AtomicReference((secrets.randbits(64), 0))
 
+    def manual_seed(self, seed: int) -> Generator:
+        """Starts from a seed, an int of which the lowest 64 bits count; returns self."""
+        value = _integer("manual_seed", "an integer seed", seed) & _MASK64
+        self.place = AtomicReference((value, 0))
+        return self
 
-_generator = _Generator()
+    def seed(self) -> int:
+        """Starts from a seed of the operating system, and returns it."""
+        value = secrets.randbits(64)
+        self.place = AtomicReference((value, 0))
+        return value
+
+    def initial_seed(self) -> int:
+        """The seed in force."""
+        return self.place.get()[0]
+
+    def get_state(self) -> dict[str, int]:
+        """``{"seed": ..., "offset": ...}``: all there is to know for drawing the same numbers again."""
+        seed, offset = self.place.get()
+        return {"seed": seed, "offset": offset}
+
+    def set_state(self, state: Mapping[str, Any]) -> Generator:
+        """Goes to a place that ``get_state`` gave, and returns self; ArgumentError for anything else."""
+        changes = Changes()
+        self.stage_state(state, changes)
+        changes.make()
+        return self
+
+    def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
+        """Checks a state, and adds to the changes what ``set_state`` does with it."""
+        check_state("set_state", state)
+        changes.set(self, "place", AtomicReference((int(state["seed"]), int(state["offset"]))))
+
+    def reserve(self, count: int) -> tuple[int, int]:
+        """(seed, offset) of ``count`` 32-bit words that nobody else will draw. Safe from any thread and handler."""
+        counters, place = -(-count // 4), self.place
+        while True:
+            seed, offset = found = place.get()
+            if place.replace(found, (seed, (offset + counters) & _MASK64)):
+                return seed, offset
+
+    def __getstate__(self) -> dict[str, int]:
+        return self.get_state()
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        self.place = AtomicReference((state["seed"], state["offset"]))
 
 
-def manual_seed(seed: int) -> None:
-    """Starts every random draw of this process from a seed (an int; its lowest 64 bits count)."""
-    value = _integer("manual_seed", "an integer seed", seed) & _MASK64
-    _generator.place = AtomicReference((value, 0))
+default_generator = Generator()
+"""What every draw of this process is from that names no generator."""
+
+
+def manual_seed(seed: int) -> Generator:
+    """Starts every draw of this process from a seed, an int whose lowest 64 bits count. Returns the generator."""
+    return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
     """The seed in force: the last ``manual_seed``, else one drawn from the operating system at the start."""
-    return _generator.place.get()[0]
+    return default_generator.initial_seed()
 
 
 def get_state() -> dict[str, int]:
     """``{"seed": ..., "offset": ...}``: all there is to know for drawing the same numbers again."""
-    seed, offset = _generator.place.get()
-    return {"seed": seed, "offset": offset}
+    return default_generator.get_state()
 
 
 def set_state(state: Mapping[str, Any]) -> None:
     """Goes to a place that ``get_state`` gave; ArgumentError for anything else, and nothing changes."""
-    changes = Changes()
-    stage_state(state, changes)
-    changes.make()
+    default_generator.set_state(state)
 
 
 def stage_state(state: Mapping[str, Any], changes: Changes) -> None:
     """Checks a state, and adds to the changes what ``set_state`` does with it."""
-    check_state("set_state", state)
-    changes.set(_generator, "place", AtomicReference((int(state["seed"]), int(state["offset"]))))
+    default_generator.stage_state(state, changes)
 
 
 def check_state(function: str, state: Any) -> None:
@@ -182,11 +229,16 @@ def check_state(function: str, state: Any) -> None:
 
 def reserve(count: int) -> tuple[int, int]:
     """(seed, offset) of ``count`` 32-bit words that nobody else will draw. Safe from any thread and signal handler."""
-    counters, place = -(-count // 4), _generator.place
-    while True:
-        seed, offset = found = place.get()
-        if place.replace(found, (seed, (offset + counters) & _MASK64)):
-            return seed, offset
+    return default_generator.reserve(count)
+
+
+def checked(function: str, generator: Any) -> Generator:
+    """The generator, or for None the process's own; ArgumentError for anything else."""
+    if generator is None:
+        return default_generator
+    if not isinstance(generator, Generator):
+        raise ArgumentError(f"[{function}] expected a Generator or None, got {described(generator)}")
+    return generator
 
 
 @dataclass(frozen=True)
@@ -228,7 +280,11 @@ class Draw:
 
 
 def draw_uniform(
-    shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = default_float
+    shape: int | Sequence[int],
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: DtypeLike = default_float,
+    generator: Generator | None = None,
 ) -> Draw:
     """Reserves numbers uniform in [low, high)."""
     kind = _float_dtype("uniform", dtype)
@@ -236,17 +292,21 @@ def draw_uniform(
         raise ArgumentError(
             f"[uniform] expected finite low <= high, got {low!r} and {high!r}: both and their difference are {kind}"
         )
-    return _draw("uniform", _size("uniform", shape), kind, low, high)
+    return _draw("uniform", _size("uniform", shape), kind, (low, high), generator)
 
 
 def draw_normal(
-    shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = default_float
+    shape: int | Sequence[int],
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: DtypeLike = default_float,
+    generator: Generator | None = None,
 ) -> Draw:
     """Reserves normally distributed numbers."""
     kind = _float_dtype("normal", dtype)
     if not (_is_finite(mean, kind) and _is_finite(std, kind) and std >= 0):
         raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {mean!r} and {std!r}, for {kind}")
-    return _draw("normal", _size("normal", shape), kind, mean, std)
+    return _draw("normal", _size("normal", shape), kind, (mean, std), generator)
 
 
 def uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = default_float) -> Array:
@@ -259,7 +319,7 @@ def normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtyp
     return draw_normal(shape, mean, std, dtype).numpy()
 
 
-def permutation(count: int) -> Array:
+def permutation(count: int, generator: Generator | None = None) -> Array:
     """The numbers 0..count-1 in random order, int64."""
     size = _integer("permutation", "a count >= 0", count)
     if size < 0:
@@ -267,7 +327,7 @@ def permutation(count: int) -> Array:
     _room(
         "permutation", (2 * size,), np.dtype(np.int64)
     )  # what the keys and their order take: refused before it is begun
-    keys = words(*reserve(2 * size), 2 * size).view(np.uint64)
+    keys = words(*checked("permutation", generator).reserve(2 * size), 2 * size).view(np.uint64)
     return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
 
 
@@ -282,9 +342,16 @@ def numpy_generator(*stream: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(seed(), spawn_key=numbers)))
 
 
-def _draw(distribution: str, shape: tuple[int, ...], dtype: np.dtype[Any], first: float, second: float) -> Draw:
-    place = reserve(_words_of(distribution, math.prod(shape), dtype))
-    return Draw(distribution, shape, dtype, float(first), float(second), *place)
+def _draw(
+    distribution: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    numbers: tuple[float, float],
+    generator: Generator | None,
+) -> Draw:
+    source = default_generator if generator is None else checked(distribution, generator)
+    place = source.reserve(_words_of(distribution, math.prod(shape), dtype))
+    return Draw(distribution, shape, dtype, float(numbers[0]), float(numbers[1]), *place)
 
 
 def _words_of(distribution: str, count: int, dtype: np.dtype[Any]) -> int:

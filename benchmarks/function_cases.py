@@ -577,6 +577,22 @@ _CREATION = [
         )
         for name in ("empty", "ones", "rand", "randn", "zeros")
     ),
+    *(_same(name, _one, (), random=True) for name in ("empty_like", "rand_like", "randn_like")),
+    Case("randint", _one, lambda m, x: m.randint(0, 100, tuple(x.shape)), gradients=(), random=True),
+    Case("randint_like", _one, lambda m, x: m.randint_like(x, 100), gradients=(), random=True),
+    Case("randperm", _one, lambda a, x: a.randperm(x.numel()), lambda t, x: t.randperm(x.numel()), (), random=True),
+    Case("bernoulli", lambda d: [d.numbers(low=0.1, high=0.9)], lambda m, p: m.bernoulli(p), gradients=(), random=True),
+    Case("normal", _one, lambda m, x: m.normal(0.0, 1.0, tuple(x.shape)), gradients=(), random=True),
+    Case(
+        "multinomial",
+        lambda d: [d.numbers(max(1, d.size // 1000), min(1000, d.size), low=0.1, high=1.0)],
+        lambda m, w: m.multinomial(w, 4),
+        gradients=(),
+        random=True,
+    ),
+    Case("linspace", _one, lambda a, x: a.linspace(0, 1, x.numel()), lambda t, x: t.linspace(0, 1, x.numel()), ()),
+    Case("logspace", _one, lambda a, x: a.logspace(0, 1, x.numel()), lambda t, x: t.logspace(0, 1, x.numel()), ()),
+    _same("as_tensor", _one, (), view=True),
     Case(
         "full", lambda d: [Input(np.empty(d.shape, np.bool_))], lambda m, x: m.full(tuple(x.shape), 0.5), gradients=()
     ),
@@ -595,6 +611,7 @@ _CONVOLUTION = "the suites resnet18, paper, depthwise, huge2, segregation and de
 NOT_TIMED = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTION),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _CONVOLUTION),
+    "from_numpy": "takes an array, of which it makes what tensor makes",
 }
 """Public functions without a case, and why."""
 

@@ -7,6 +7,7 @@ from alpha.functions import attention as _attention
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
+from alpha.functions import drawing as _drawing
 from alpha.functions import dropout as _dropout
 from alpha.functions import elementwise as _elementwise
 from alpha.functions import embedding as _embedding
@@ -28,6 +29,7 @@ from alpha.functions.attention import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
+from alpha.functions.drawing import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
 from alpha.functions.embedding import *  # noqa: F403
@@ -49,6 +51,7 @@ __all__ += _attention.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _creation.__all__
+__all__ += _drawing.__all__
 __all__ += _dropout.__all__
 __all__ += _elementwise.__all__
 __all__ += _embedding.__all__

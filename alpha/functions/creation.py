@@ -1,4 +1,4 @@
-"""Tensors made from a shape: constants, ranges, random numbers."""
+"""Tensors made from a shape, from bounds or from other data: constants, ranges, conversions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes, engines, random
-from alpha.arguments import shape_of
+from alpha import dtypes, engines
+from alpha.arguments import MAX_ELEMENTS, number, shape_of, whole
+from alpha.conversion import tensor
 from alpha.devices import device
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, described
+from alpha.errors import ArgumentError, DtypeError, described
+from alpha.functions.elementwise import cast, to
 from alpha.functions.operands import Number, check_tensor, check_value, filled
 from alpha.launches import EYE, FULL, FULL_LIKE
 from alpha.places import chosen
@@ -20,14 +22,17 @@ from alpha.tensor import Tensor
 
 __all__ = [
     "arange",
+    "as_tensor",
     "empty",
+    "empty_like",
     "eye",
+    "from_numpy",
     "full",
     "full_like",
+    "linspace",
+    "logspace",
     "ones",
     "ones_like",
-    "rand",
-    "randn",
     "zeros",
     "zeros_like",
 ]
@@ -126,6 +131,13 @@ def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, r
     return _finish(filled(x, value, kind), requires_grad)
 
 
+def empty_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
+    """An uninitialised tensor of the same shape, engine, memory order and (unless given) dtype."""
+    check_tensor("empty_like", x)
+    kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "empty_like")
+    return _finish(x.storage.engine.empty_like(x, kind), requires_grad)
+
+
 def zeros_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
     """Zeros of the same shape, engine, memory order and (unless given) dtype."""
     return full_like(x, 0, dtype, requires_grad)
@@ -155,14 +167,14 @@ def arange(
             f"[arange] expected finite bounds and a step other than 0, of 64 bits, got {described(first)}, "
             f"{described(last)}, {described(step)}"
         )
-    whole = all(isinstance(n, int | np.integer) for n in (first, last, step))
-    kind = dtypes.as_dtype(dtype if dtype is not None else int if whole else dtypes.default_float, "arange")
-    if whole:
+    integral = all(isinstance(n, int | np.integer) for n in (first, last, step))
+    kind = dtypes.as_dtype(dtype if dtype is not None else int if integral else dtypes.default_float, "arange")
+    if integral:
         count = max(0, -((int(first) - int(last)) // int(step)))
     else:
         length = (float(last) - float(first)) / float(step)
         count = max(0, math.ceil(length)) if math.isfinite(length) else sys.maxsize
-    begin, by = (int(first), int(step)) if whole else (float(first), float(step))
+    begin, by = (int(first), int(step)) if integral else (float(first), float(step))
     return _finish(engines.resolve(engine).progression(begin, by, count, kind), requires_grad)
 
 
@@ -196,27 +208,75 @@ def eye(
     return _finish(engines.resolve(where).eye(height, width, kind), requires_grad)
 
 
-def rand(
-    *shape: Any,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+def linspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    *,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
 ) -> Tensor:
-    """Random numbers in [0, 1), from ``alpha.manual_seed``'s sequence."""
-    engine = engine if device is None else chosen("rand", engine, device)
-    draw = random.draw_uniform(shape_of("rand", shape), dtype=dtypes.as_dtype(dtype, "rand"))
-    return _finish(engines.resolve(engine).random(draw), requires_grad)
+    """``steps`` numbers at equal distances from start to end, both included; of one step ``start``."""
+    values = _spaced("linspace", start, end, steps)
+    return _of_values(
+        values, "linspace", dtype, requires_grad, engine if device is None else chosen("linspace", engine, device)
+    )
 
 
-def randn(
-    *shape: Any,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+def logspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
 ) -> Tensor:
-    """Random numbers of the standard normal distribution, from ``alpha.manual_seed``'s sequence."""
-    engine = engine if device is None else chosen("randn", engine, device)
-    draw = random.draw_normal(shape_of("randn", shape), dtype=dtypes.as_dtype(dtype, "randn"))
-    return _finish(engines.resolve(engine).random(draw), requires_grad)
+    """``base`` to the power of the numbers of ``linspace``."""
+    with np.errstate(all="ignore"):
+        values = np.float64(number("logspace", "base", base)) ** _spaced("logspace", start, end, steps)
+    return _of_values(
+        values, "logspace", dtype, requires_grad, engine if device is None else chosen("logspace", engine, device)
+    )
+
+
+def _spaced(function: str, start: Any, end: Any, steps: Any) -> np.ndarray[Any, Any]:
+    """Numbers at equal distances, in float64."""
+    first, last = number(function, "start", start), number(function, "end", end)
+    count = whole(function, "steps", steps, least=0, most=MAX_ELEMENTS)
+    if count * 8 > engines.engine("cpu").memory.cap:
+        engines.engine("cpu").allocate(count * 8)  # which says so before NumPy tries
+    with np.errstate(all="ignore"):
+        found: np.ndarray[Any, Any] = np.linspace(first, last, count)
+    return found
+
+
+def _of_values(
+    values: np.ndarray[Any, Any], function: str, dtype: Any, requires_grad: bool, engine: EngineLike
+) -> Tensor:
+    """A tensor of float64 numbers in another dtype."""
+    kind = dtypes.default_float if dtype is None else dtypes.as_dtype(dtype, function)
+    with np.errstate(all="ignore"):
+        return _finish(engines.resolve(engine).from_numpy(values.astype(kind)), requires_grad)
+
+
+def as_tensor(
+    data: Any, dtype: dtypes.DtypeLike | None = None, *, engine: EngineLike = None, device: DeviceLike = None
+) -> Tensor:
+    """``tensor(data, dtype)``; a tensor itself where it has the dtype and the engine already."""
+    where = engine if device is None else chosen("as_tensor", engine, device)
+    if not isinstance(data, Tensor):
+        return tensor(data, dtype, engine=where)
+    moved = data if where is None else to(data, engines.resolve(where))
+    return moved if dtype is None else cast(moved, dtype)
+
+
+def from_numpy(array: np.ndarray[Any, Any], *, engine: EngineLike = None, device: DeviceLike = None) -> Tensor:
+    """A tensor with a copy of an array. In PyTorch both share memory; here ``tensor.numpy()`` does."""
+    if not isinstance(array, np.ndarray):
+        raise DtypeError(f"[from_numpy] expected a NumPy array, got {described(array)}: use alpha.tensor")
+    return tensor(array, engine=engine if device is None else chosen("from_numpy", engine, device))

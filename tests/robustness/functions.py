@@ -693,7 +693,21 @@ record("unsqueeze", lambda x: alpha.unsqueeze(x, 1), lambda t, x: t.unsqueeze(x,
 
 # -- what has no record ------------------------------------------------------------------------------------------
 
+_RANDOM = "random: other numbers than PyTorch's"
 EXCLUDED = {
+    "as_tensor": "hands a tensor on, or calls tensor",
+    "bernoulli": _RANDOM,
+    "empty_like": "its values are undefined; its empty shapes are tested in test_empty",
+    "from_numpy": "copies an array as tensor does",
+    "linspace": "takes no tensor",
+    "logspace": "takes no tensor",
+    "multinomial": _RANDOM,
+    "normal": _RANDOM,
+    "rand_like": _RANDOM,
+    "randint": _RANDOM,
+    "randint_like": _RANDOM,
+    "randn_like": _RANDOM,
+    "randperm": _RANDOM,
     "arange": "takes no tensor; its empty ranges are tested in test_empty",
     "empty": "its values are undefined; its empty shapes are tested in test_empty",
     "eye": "takes no tensor; its empty shapes are tested in test_empty",

@@ -25,7 +25,9 @@ __copy__ dense strided view dim numel element_size size stride memory_order is_c
 retain_grad register_hook T
 """
 
-_CALLING_METHODS = "broadcast_to expand_as repeat reshape_as tile view_as where"
+_CALLING_METHODS = """
+broadcast_to expand_as repeat reshape_as tile view_as where type_as new_tensor new_empty new_zeros new_ones new_full
+"""
 
 EXCLUDED: dict[str, str] = {
     **dict.fromkeys(
@@ -52,6 +54,7 @@ EXCLUDED: dict[str, str] = {
             "alpha.random.get_state",
             "alpha.random.set_state",
             "alpha.random.check_state",
+            "alpha.random.checked",
             "alpha.random.reserve",
             "alpha.random.words_needed",
             "alpha.random.uniform_bounds",
@@ -71,9 +74,14 @@ EXCLUDED: dict[str, str] = {
     ),
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _LEAF_METHODS.split()], _LEAF),
     "alpha.Tensor.cuda": _DEVICE,
+    "alpha.Generator": "keeps a place in a sequence: test_random draws from it",
     "alpha.device": "names an engine: its own tests ask for all that it tells",
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _CALLING_METHODS.split()], _CALLS),
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in ("clamp_", "cumsum_", "masked_fill_", "relu_")], _WRITES),
+    **dict.fromkeys(
+        ("alpha.Tensor.normal_", "alpha.Tensor.uniform_"),
+        "draws as nn.init's functions of these names do",
+    ),
     **dict.fromkeys(
         (
             "nn.Module",

@@ -146,8 +146,113 @@ def _check_normal(result: Any, case: Case) -> str | None:
 
 
 def _check_permutation(result: Any, case: Case) -> str | None:
+    result = np.asarray(result)
     right = result.dtype == np.int64 and np.array_equal(np.sort(result), np.arange(case.args[0]))
     return None if right else f"no permutation: {result}"
+
+
+def _spaced(d: Draw) -> Case:
+    options = {"dtype": d.pick(FLOATS)} if d.chance(0.5) else {}
+    return Case([d.whole(-4, 4) / 2, d.whole(-4, 8) / 2, d.whole(0, 40)], options)
+
+
+def _spaces(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda start, end, steps, dtype="float32": of(start, end, steps).astype(dtype)
+
+
+def _check_like(low: float, high: float, mean: float, std: float) -> Callable[[Any, Case], str | None]:
+    def check(result: Any, case: Case) -> str | None:
+        x, array = case.args[0], np.asarray(result)
+        if array.shape != x.shape or array.dtype != x.dtype:
+            return f"shape or dtype: {array.shape} {array.dtype}"
+        return _outside(array, low, high, mean, std)
+
+    return check
+
+
+def _whole_numbers(d: Draw) -> Case:
+    low = d.whole(-5, 5)
+    return Case([low, low + d.whole(1, 200), d.shape()], {"dtype": d.pick(("int64", "int32", "float32"))})
+
+
+def _check_whole_numbers(result: Any, case: Case) -> str | None:
+    low, high, shape = case.args
+    array = np.asarray(result)
+    if array.shape != shape or array.dtype.name != case.options["dtype"] or (array != np.floor(array)).any():
+        return f"shape, dtype or fractions: {array.shape} {array.dtype}"
+    return _outside(array.astype(np.float64), low, high - 1, (low + high - 1) / 2, high - low)
+
+
+def _weights(d: Draw) -> Case:
+    d.values = "ordinary"
+    count = d.whole(1, 12)
+    shape = (count,) if d.chance(0.5) else (d.whole(1, 4), count)
+    replaced = d.chance(0.5)
+    samples = d.whole(1, 9 if replaced else count)
+    return Case([d.input(shape, d.dtype(), "positive", grad=0), samples], {"replacement": replaced})
+
+
+def _check_weights(result: Any, case: Case) -> str | None:
+    array, (x, samples) = np.asarray(result), case.args
+    if array.shape != (*x.shape[:-1], samples) or array.dtype != np.int64:
+        return f"shape or dtype: {array.shape} {array.dtype}"
+    if array.min() < 0 or array.max() >= x.shape[-1]:
+        return f"no index: {array.min()}..{array.max()}"
+    rows = array.reshape(-1, samples)
+    twice = not case.options["replacement"] and any(len(set(row)) < samples for row in rows.tolist())
+    return "an index comes twice" if twice else None
+
+
+def _probabilities(d: Draw) -> Case:
+    d.values = "ordinary"
+    x = d.input(d.shape(), d.dtype(), "positive", grad=0, views=0)
+    x.base.array[...] = np.clip(x.base.array, 0, 1)
+    return Case([x])
+
+
+def _drawn() -> list[Record]:
+    """Random numbers beside those of ``rand`` and ``randn``, and numbers at equal distances."""
+
+    def same(d: Draw) -> Case:
+        return Case([d.input(d.shape(), d.dtype(), grad=0)])
+
+    def normal(d: Draw) -> Case:
+        return Case([round(d.py.uniform(-3, 3), 3), d.pick((0.0, 1.0, 2.5)), d.shape()], {"dtype": d.pick(FLOATS)})
+
+    def check_normal(result: Any, case: Case) -> str | None:
+        mean, std, shape = case.args
+        return _check_normal(np.asarray(result), Case([shape, mean, std], case.options))
+
+    def whole_like(d: Draw) -> Case:
+        return Case([d.input(d.shape(), d.dtype(), grad=0), 100])
+
+    def spaced(name: str, exact: Callable[..., Any]) -> Record:
+        def peer(torch: Any, *args: Any, dtype: str = "float32") -> Any:
+            return getattr(torch, name)(*args, dtype=getattr(torch, dtype))
+
+        return Record(f"alpha.{name}", _spaced, _spaces(exact), peer, result=_given, **options)
+
+    def check_empty(result: Any, case: Case) -> str | None:
+        x = case.args[0]
+        right = result.shape == x.shape and result.dtype.name == x.dtype.name
+        return None if right else f"shape or dtype: {result.shape} {result.dtype}"
+
+    options: dict[str, Any] = {"gradient": False, "weight": 0.25}
+    return [
+        spaced("linspace", np.linspace),
+        spaced("logspace", np.logspace),
+        Record("alpha.as_tensor", same, lambda x: x, **options),
+        Record("alpha.from_numpy", _tensor, np.array, result=lambda case: case.args[0].dtype.name, **options),
+        Record("alpha.empty_like", same, None, check=check_empty, **options),
+        Record("alpha.rand_like", same, None, check=_check_like(0, 1, 0.5, 1), **options),
+        Record("alpha.randn_like", same, None, check=_check_like(-10, 10, 0, 1), **options),
+        Record("alpha.randint", _whole_numbers, None, check=_check_whole_numbers, **options),
+        Record("alpha.randint_like", whole_like, None, check=_check_like(0, 99, 49.5, 100), **options),
+        Record("alpha.randperm", lambda d: Case([d.whole(0, 50)]), None, check=_check_permutation, **options),
+        Record("alpha.bernoulli", _probabilities, None, check=_check_like(0, 1, 0.5, math.inf), **options),
+        Record("alpha.multinomial", _weights, None, check=_check_weights, **options),
+        Record("alpha.normal", normal, None, check=check_normal, **options),
+    ]
 
 
 # -- initialisation ----------------------------------------------------------------------------------------------
@@ -301,4 +406,4 @@ def _constants() -> list[Record]:
     ]
 
 
-RECORDS = [*_constants(), *_inits()]
+RECORDS = [*_constants(), *_drawn(), *_inits()]
