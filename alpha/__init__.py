@@ -13,7 +13,7 @@ from alpha import errors, functions, linalg, methods, random
 from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.conversion import tensor
 from alpha.devices import device
-from alpha.dtypes import bool_, float32, float64, int32, int64, uint8
+from alpha.dtypes import bool_, finfo, float32, float64, iinfo, int32, int64, uint8
 from alpha.engine import Engine
 from alpha.engines import default_engine, engine, register_engine, set_default_engine
 from alpha.expressions.functions import pointwise
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 
 methods.attach()
 
+# PyTorch's other names of dtypes; not in __all__, for a star import would hide Python's own.
+double, long = float64, int64
+bool, float, int = bool_, float32, int32
+
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
@@ -51,12 +55,14 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "enable_grad",
     "engine",
     "errors",
+    "finfo",
     "float32",
     "float64",
     "get_float32_precision",
     "get_image_layout",
     "get_search",
     "graph",
+    "iinfo",
     "int32",
     "int64",
     "is_grad_enabled",

@@ -166,6 +166,22 @@ def scalar(dtype: DType, value: float) -> Any:
         return dtype.type(value)
 
 
+def finfo(dtype: DtypeLike = default_float) -> np.finfo[Any]:
+    """What a float dtype can tell apart, by NumPy's and PyTorch's names: ``eps``, ``max``, ``min``, ``tiny``, ``bits``."""
+    kind = as_dtype(dtype, "finfo")
+    if not is_float(kind):
+        raise DtypeError(f"[finfo] expected {float_names()}, got {kind}: iinfo tells of integers")
+    return np.finfo(kind)
+
+
+def iinfo(dtype: DtypeLike) -> np.iinfo[Any]:
+    """The range of an integer dtype: ``min``, ``max``, ``bits``."""
+    kind = as_dtype(dtype, "iinfo")
+    if not is_integer(kind):
+        raise DtypeError(f"[iinfo] expected an integer dtype, got {kind}: finfo tells of floats")
+    return np.iinfo(kind)
+
+
 # -- how dtypes combine ------------------------------------------------------------------------------------------
 
 

@@ -387,3 +387,16 @@ def test_one_operand_is_pytorchs(engine: Engine, name: str) -> None:
     for letter in LETTERS:
         x = alpha.tensor(array(letter), engine=engine)
         expect_pytorchs(getattr(alpha, name), (x, *along), theirs, (torch.from_numpy(array(letter)), *along))
+
+
+def test_other_names_of_dtypes_and_what_they_hold() -> None:
+    assert (alpha.float, alpha.double) == (alpha.float32, alpha.float64)
+    assert (alpha.int, alpha.long, alpha.bool) == (alpha.int32, alpha.int64, alpha.bool_)
+    assert (
+        alpha.zeros(2, dtype=float).dtype == alpha.float64 and alpha.zeros(2, dtype=alpha.float).dtype == alpha.float32
+    )
+    assert alpha.finfo(alpha.float32).eps == 2**-23 and alpha.finfo().max == np.finfo(np.float32).max
+    assert (alpha.iinfo("uint8").max, alpha.iinfo(int).min) == (255, -(2**63))
+    for function, dtype in ((alpha.finfo, int), (alpha.iinfo, float), (alpha.iinfo, bool)):
+        with pytest.raises(DtypeError, match=rf"\[{function.__name__}\] expected"):
+            function(dtype)

@@ -39,6 +39,8 @@ EXCLUDED: dict[str, str] = {
             "alpha.default_engine",
             "alpha.enable_grad",
             "alpha.engine",
+            "alpha.finfo",
+            "alpha.iinfo",
             "alpha.get_float32_precision",
             "alpha.get_image_layout",
             "alpha.get_search",
