@@ -167,7 +167,7 @@ def scalar(dtype: DType, value: float) -> Any:
 
 
 def finfo(dtype: DtypeLike = default_float) -> np.finfo[Any]:
-    """What a float dtype can tell apart, by NumPy's and PyTorch's names: ``eps``, ``max``, ``min``, ``tiny``, ``bits``."""
+    """What a float dtype can tell apart: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, as NumPy names it."""
     kind = as_dtype(dtype, "finfo")
     if not is_float(kind):
         raise DtypeError(f"[finfo] expected {float_names()}, got {kind}: iinfo tells of integers")
