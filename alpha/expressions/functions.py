@@ -58,6 +58,7 @@ class PointwiseFunction:
     Attributes:
         name: the function's.
         latest: the launches of the program of the last call that took the call's arguments as they were.
+        latest_in_place: those of the last call that wrote into its first argument.
         takes_integers: whether its programs are computed of integers too, by who calls it: they are shared with those
             of engines' operations.
     """
@@ -82,6 +83,7 @@ class PointwiseFunction:
         if keywords:
             self._function = _by_position(function, keywords)
         self.latest: Launches = _NO_LAUNCHES
+        self.latest_in_place: Launches = _NO_LAUNCHES
         self._gradient: Callable[..., Any] | None = None
         self._traces: dict[tuple[str, ...], Trace] = {}
         self._by_types: dict[tuple[type, ...], Trace] = {}
@@ -98,7 +100,7 @@ class PointwiseFunction:
         the gradient alone where there is one argument.
         """
         self._gradient = function
-        self._traces, self._by_types, self.latest = {}, {}, _NO_LAUNCHES
+        self._traces, self._by_types, self.latest, self.latest_in_place = {}, {}, _NO_LAUNCHES, _NO_LAUNCHES
         return function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -443,6 +445,7 @@ class Evaluation(Function):
     gradient: GradientProgram
     numbers: tuple[float, ...]
     shapes: tuple[tuple[int, ...], ...]
+    _results: tuple[int, ...] = ()
 
     @classmethod
     def recorded(
@@ -464,8 +467,19 @@ class Evaluation(Function):
             kept = [None if place < 0 else tensors[place] for place in gradient.reads]
             kept = [copied(x) if x is not None and x.storage is out.storage else x for x in kept]
         (result,) = out.storage.engine.pointwise(trace.name, program, tensors, program.numbers(numbers), out)
-        self.save(*[copied(result) if x is None else x for x in kept])
+        self.save(*[result if x is None else x for x in kept])
+        self._results = tuple([place for place, x in enumerate(kept) if x is None])
         return result
+
+    def note_write(self) -> None:
+        """Takes the result as it is now for what was saved: the write that made it has been counted since."""
+        if self._saved is not None and self._results:
+            saved = list(self._saved)
+            for place in self._results:
+                entry = saved[place]
+                if entry is not None:
+                    saved[place] = (entry[0], entry[0].storage.version)
+            self._saved = tuple(saved)
 
     def _note(
         self, trace: Trace, numbers: tuple[float, ...], tensors: Sequence[Tensor], needs: tuple[bool, ...]

@@ -17,7 +17,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
-from alpha.expressions.functions import Evaluation
+from alpha.expressions.functions import Evaluation, PointwiseFunction
 from alpha.functions.elementwise import (
     PRIMITIVES,
     cast,
@@ -48,10 +48,14 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
     try:
         out = call(function, _alias(x), *args, **kwargs)
         x.storage.touch()
+        if record and isinstance(out._node, Evaluation):
+            out._node.note_write()
         if record:
             _settle(x, base, out)
     except KeyboardInterrupt:
         x.storage.touch()  # x may have been written to: what was saved of it must not be taken for the same
+        if record and out is not None and isinstance(out._node, Evaluation):
+            out._node.note_write()
         if record and out is not None:
             _settle(x, base, out)
         raise
@@ -290,6 +294,22 @@ def _overwrite(name: str, x: Tensor, function: Callable[..., Tensor], *others: A
     return write(name, x, Copy, cast(result, x.dtype))
 
 
+def evaluated(name: str, function: PointwiseFunction, x: Tensor, *numbers: float) -> Tensor:
+    """``x[...] = function(x, *numbers)`` of a tensor of floats, in one pass over its memory. Returns x."""
+    trace = function.trace((x, *numbers))
+    if trace.program.bools[0]:
+        return _overwrite(name, x, function, *numbers)
+    function.latest_in_place = trace.program.launches_in_place
+    given = trace.numbers((x, *numbers))
+    if _checked(name, x, ())[1]:
+        return write(name, x, Evaluation, trace=trace, numbers=given)
+    try:
+        x.storage.engine.pointwise(name, trace.program, (x,), trace.program.numbers(given), x)
+    finally:
+        x.storage.touch()  # after an interrupt too: it may have been written to
+    return x
+
+
 def written_by(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The function that writes into x what another makes of it: ``exp_`` of ``exp``. It returns x.
 
@@ -297,15 +317,15 @@ def written_by(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
     name = f"{function.__name__}_"
     primitive = PRIMITIVES.get(function.__name__) if function.__name__ not in _latest else None
-    launches, signature = [Launches()], inspect.signature(function)
+    signature = inspect.signature(function)
 
     @wraps(function)
     def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if not args and not kwargs and primitive is not None:
-            if written(launches[0], x):
+        if not args and not kwargs and primitive is not None and primitive.takes_one:
+            if written(primitive.latest_in_place, x):
                 return x
-            if type(x) is Tensor and x.dtype in dtypes.FLOATS and not _checked(name, x, ())[1]:
-                return _in_one_pass(x)
+            if isinstance(x, Tensor) and x.dtype in dtypes.FLOATS:
+                return evaluated(name, primitive, x)
         try:
             signature.bind(x, *args, **kwargs)
         except TypeError as error:
@@ -313,18 +333,6 @@ def written_by(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
                 f"[{name}] expected the arguments of {function.__name__}, got others: {error}"
             ) from None
         return _overwrite(name, x, function, *args, **kwargs)
-
-    def _in_one_pass(x: Tensor) -> Tensor:
-        trace = primitive.trace((x,))  # type: ignore[union-attr]
-        if trace.program.bools[0]:
-            return _overwrite(name, x, function)
-        launches[0] = trace.program.launches_in_place
-        numbers = trace.program.numbers(trace.numbers((x,)))
-        try:
-            x.storage.engine.pointwise(name, trace.program, (x,), numbers, x)
-        finally:
-            x.storage.touch()  # after an interrupt too: it may have been written to
-        return x
 
     call.__name__, call.__qualname__, call.__doc__ = name, name, f"``x[...] = {function.__name__}(x, ...)``. Returns x."
     return call
