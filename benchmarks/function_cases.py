@@ -303,6 +303,34 @@ _ELEMENTWISE = [
 _ACTIVATIONS = [
     _same("relu"),
     *(_functional(name) for name in ("gelu", "leaky_relu", "silu", "softplus")),
+    *(
+        _functional(name)
+        for name in (
+            "celu",
+            "elu",
+            "hardshrink",
+            "hardsigmoid",
+            "hardswish",
+            "hardtanh",
+            "logsigmoid",
+            "mish",
+            "relu6",
+            "selu",
+            "softshrink",
+            "softsign",
+            "tanhshrink",
+        )
+    ),
+    _functional("threshold", _one, (0,), 0.1, 2.0),
+    _functional("glu", lambda d: [d.numbers(max(1, d.size // 64), 64 if d.size >= 64 else d.size)], (0,), -1),
+    _functional("softmin", _one, (0,), -1),
+    Case(
+        "prelu",
+        lambda d: [d.numbers(), d.numbers(1)],
+        lambda a, x, w: a.prelu(x, w),
+        lambda t, x, w: t.nn.functional.prelu(x, w),
+        (0, 1),
+    ),
     Case(
         "gelu",
         _one,

@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from alpha.nn import functional, init, models, utils
-from alpha.nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Softmax, Tanh
+from alpha.nn.activation import (
+    GELU,
+    GLU,
+    LeakyReLU,
+    LogSigmoid,
+    LogSoftmax,
+    Mish,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softmin,
+    Softplus,
+    Softsign,
+    Tanh,
+    Tanhshrink,
+)
 from alpha.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from alpha.nn.dropout import Dropout
@@ -14,13 +30,30 @@ from alpha.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm1d, BatchNorm2d
 from alpha.nn.parameter import Parameter
+from alpha.nn.piecewise import (
+    CELU,
+    ELU,
+    SELU,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    PReLU,
+    ReLU6,
+    Softshrink,
+    Threshold,
+)
 from alpha.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from alpha.nn.shape import Flatten, Identity
 from alpha.nn.upsample import Upsample
 from alpha.nn.views import AveragedViews
 
 __all__ = [
+    "CELU",
+    "ELU",
     "GELU",
+    "GLU",
+    "SELU",
     "AdaptiveAvgPool2d",
     "AveragedViews",
     "AvgPool2d",
@@ -38,26 +71,41 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GroupNorm",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
     "Identity",
     "InstanceNorm2d",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "LogSigmoid",
+    "LogSoftmax",
     "MSELoss",
     "MaxPool2d",
+    "Mish",
     "Module",
     "ModuleDict",
     "ModuleList",
+    "PReLU",
     "Parameter",
     "ParameterDict",
     "ParameterList",
     "RMSNorm",
     "ReLU",
+    "ReLU6",
     "Sequential",
     "SiLU",
     "Sigmoid",
     "Softmax",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
     "Upsample",
     "functional",
     "init",

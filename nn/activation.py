@@ -1,36 +1,51 @@
-"""Activation layers: ReLU, LeakyReLU, Sigmoid, Tanh, GELU, SiLU, Softmax."""
+"""Activation layers: ReLU and its relatives, smooth ones, softmax; see ``nn.piecewise`` for those made of pieces."""
 
 from __future__ import annotations
 
 from alpha import Tensor
 from alpha import functions as F
-from alpha.arguments import number, whole
+from alpha.arguments import flag, number, whole
 from alpha.errors import ArgumentError
 from alpha.nn.arguments import choice
 from alpha.nn.module import Module
 
 
-class ReLU(Module):
-    """max(x, 0)."""
+class InplaceActivation(Module):
+    """Base of activations that may write their result into their argument.
+
+    Args:
+        inplace: whether they do.
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        self.inplace = flag(type(self).__name__, "inplace", inplace)
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
+class ReLU(InplaceActivation):
+    """max(x, 0); ``inplace`` writes it into x."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
-        return F.relu(x)
+        return F.relu(x, self.inplace)
 
 
-class LeakyReLU(Module):
-    """max(x, 0) + negative_slope * min(x, 0)."""
+class LeakyReLU(InplaceActivation):
+    """max(x, 0) + negative_slope * min(x, 0); ``inplace`` writes it into x."""
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
-        super().__init__()
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(inplace)
         self.negative_slope = number("LeakyReLU", "negative_slope", negative_slope)
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
-        return F.leaky_relu(x, self.negative_slope)
+        return F.leaky_relu(x, self.negative_slope, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}"
+        return f"negative_slope={self.negative_slope}{', inplace=True' if self.inplace else ''}"
 
 
 class Sigmoid(Module):
@@ -64,26 +79,109 @@ class GELU(Module):
         return f"approximate={self.approximate!r}"
 
 
-class SiLU(Module):
-    """x * sigmoid(x)."""
+class SiLU(InplaceActivation):
+    """x * sigmoid(x); ``inplace`` writes it into x."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
-        return F.silu(x)
+        return F.silu(x, self.inplace)
 
 
-class Softmax(Module):
-    """exp(x) / sum(exp(x)) along an axis. ArgumentError where none is named."""
+class Mish(InplaceActivation):
+    """x * tanh(softplus(x)); ``inplace`` writes it into x."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.mish(x, self.inplace)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta * x)) / beta; see ``functional.softplus``."""
+
+    def __init__(self, beta: float = 1.0) -> None:
+        super().__init__()
+        self.beta = number("Softplus", "beta", beta)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.softplus(x, self.beta)
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}"
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.logsigmoid(x)
+
+
+class Softsign(Module):
+    """x / (1 + |x|)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.softsign(x)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.tanhshrink(x)
+
+
+class GLU(Module):
+    """a * sigmoid(b) for the halves a and b of an axis."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = whole("GLU", "dim", dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """An axis of even length to half of it."""
+        return F.glu(x, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class _AlongAxis(Module):
+    """Base of softmax and its relatives. ArgumentError where no axis is named."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
+        name = type(self).__name__
         if dim is None:
-            raise ArgumentError("[Softmax] expected dim, the axis to normalise along, got none: -1 is the last")
-        self.dim = whole("Softmax", "dim", dim)
+            raise ArgumentError(f"[{name}] expected dim, the axis to normalise along, got none: -1 is the last")
+        self.dim = whole(name, "dim", dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class Softmax(_AlongAxis):
+    """exp(x) / sum(exp(x)) along an axis."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
         return F.softmax(x, self.dim)
 
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+
+class Softmin(_AlongAxis):
+    """The softmax of -x along an axis."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.softmin(x, self.dim)
+
+
+class LogSoftmax(_AlongAxis):
+    """log(softmax(x)) along an axis."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.log_softmax(x, self.dim)

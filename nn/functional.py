@@ -13,6 +13,7 @@ from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import loss as _loss
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
+from alpha.functions import piecewise as _piecewise
 from alpha.functions import pooling as _pooling
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
@@ -21,6 +22,7 @@ from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
+from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.pooling import *  # noqa: F403
 
 __all__ = ["batch_norm", "dropout", "embedding", "interpolate", "linear", "sigmoid", "tanh"]
@@ -31,4 +33,5 @@ __all__ += _conv_nd.__all__
 __all__ += _loss.__all__
 __all__ += _normalise.__all__
 __all__ += _padding.__all__
+__all__ += _piecewise.__all__
 __all__ += _pooling.__all__

@@ -19,6 +19,7 @@ from alpha.functions import loss as _loss
 from alpha.functions import norm as _norm
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
+from alpha.functions import piecewise as _piecewise
 from alpha.functions import pooling as _pooling
 from alpha.functions import reduction as _reduction
 from alpha.functions import shape as _shape
@@ -41,6 +42,7 @@ from alpha.functions.loss import *  # noqa: F403
 from alpha.functions.norm import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
+from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.pooling import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
@@ -63,6 +65,7 @@ __all__ += _loss.__all__
 __all__ += _norm.__all__
 __all__ += _normalise.__all__
 __all__ += _padding.__all__
+__all__ += _piecewise.__all__
 __all__ += _pooling.__all__
 __all__ += _reduction.__all__
 __all__ += _shape.__all__

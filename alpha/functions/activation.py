@@ -6,17 +6,33 @@ import math
 from typing import Any
 
 from alpha import dtypes
-from alpha.arguments import number, one_axis
+from alpha.arguments import flag, number, one_axis
 from alpha.autograd import Function
-from alpha.errors import ArgumentError, described
+from alpha.errors import ArgumentError, ShapeError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
+from alpha.functions.piecewise import of_floats
+from alpha.functions.shape import split
 from alpha.launches import SOFTMAX
 from alpha.tensor import Tensor
 
-__all__ = ["gelu", "leaky_relu", "log_softmax", "relu", "silu", "softmax", "softplus"]
+__all__ = [
+    "gelu",
+    "glu",
+    "leaky_relu",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "relu",
+    "silu",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softsign",
+    "tanhshrink",
+]
 
 
 @pointwise
@@ -52,8 +68,10 @@ def _folded_relu_gradient(grad: Any, x: Any, slope: Any) -> Any:
     return where(gt(x, 0), grad, grad * slope), None
 
 
-def relu(x: Tensor) -> Tensor:
-    """max(x, 0), of integers too; the gradient at 0 is 0."""
+def relu(x: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0), of integers too; the gradient at 0 is 0. ``inplace`` writes it into x, which has to be floats."""
+    if inplace is not False and flag("relu", "inplace", inplace):
+        return of_floats(_relu, "relu", x, True)
     found: Tensor | None = _relu.latest.launch_outside(x)
     if found is not None:
         return found
@@ -65,14 +83,15 @@ def relu(x: Tensor) -> Tensor:
     return _relu.evaluate(x)
 
 
-def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope."""
+def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope. ``inplace`` writes it into x."""
     if symbols.is_symbolic(x, negative_slope):
         return _folded_relu(x, negative_slope)  # whatever its slope is in a call
     check_float("leaky_relu", x)
     slope = number("leaky_relu", "negative_slope", negative_slope)
     # With a slope of 0 a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN.
-    return _leaky_relu(x, slope) if slope > 0 else _folded_relu(x, slope)
+    function = _leaky_relu if slope > 0 else _folded_relu
+    return function(x, slope) if inplace is False else of_floats(function, "leaky_relu", x, inplace, slope)
 
 
 # -- smooth ------------------------------------------------------------------------------------------------------
@@ -134,8 +153,10 @@ def _silu_gradient(grad: Any, x: Any) -> Any:
     return grad * (gate * (x * (1 - gate) + 1))
 
 
-def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x), also called swish."""
+def silu(x: Tensor, inplace: bool = False) -> Tensor:
+    """x * sigmoid(x), also called swish. ``inplace`` writes it into x."""
+    if inplace is not False:
+        return of_floats(_silu, "silu", x, inplace)
     found: Tensor | None = _silu.latest.launch_outside(x)
     if found is not None:
         return found
@@ -168,6 +189,82 @@ def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
     return _softplus(x, beta)
 
 
+def _mish_factor(x: Any) -> Any:
+    """tanh(softplus(x)) by w = exp(-|x|), which neither overflows nor cancels."""
+    w = exp(-abs(x))
+    square_of_w = w * w
+    above, below = w * 2 + 1, w * 2 + square_of_w
+    return where(x < 0, below / (below + 2), above / (above + square_of_w * 2))
+
+
+@pointwise
+def _mish(x: Any) -> Any:
+    return x * _mish_factor(x)
+
+
+@_mish.gradient
+def _mish_gradient(grad: Any, x: Any) -> Any:
+    factor = _mish_factor(x)
+    return grad * (factor + x * sigmoid(x) * (1 - square(factor)))
+
+
+def mish(x: Tensor, inplace: bool = False) -> Tensor:
+    """x * tanh(softplus(x)). Misra, arXiv 1908.08681. ``inplace`` writes it into x."""
+    return of_floats(_mish, "mish", x, inplace)
+
+
+@pointwise
+def _logsigmoid(x: Any) -> Any:
+    return where(x < 0, x, 0.0) - log1p(exp(-abs(x)))
+
+
+@_logsigmoid.gradient
+def _logsigmoid_gradient(grad: Any, x: Any) -> Any:
+    """1 - sigmoid(x), by the forward's exponential, which loses nothing far above 0."""
+    small = exp(-abs(x))
+    return grad * (where(x < 0, 1, small) / (small + 1))
+
+
+def logsigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)), without overflow."""
+    return of_floats(_logsigmoid, "logsigmoid", x, False)
+
+
+@pointwise
+def _softsign(x: Any) -> Any:
+    return x / (abs(x) + 1)
+
+
+def softsign(x: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
+    return of_floats(_softsign, "softsign", x, False)
+
+
+@pointwise
+def _tanhshrink(x: Any) -> Any:
+    return x - tanh(x)
+
+
+def tanhshrink(x: Tensor) -> Tensor:
+    """x - tanh(x)."""
+    return of_floats(_tanhshrink, "tanhshrink", x, False)
+
+
+@pointwise
+def _gated(x: Any, gate: Any) -> Any:
+    return x * sigmoid(gate)
+
+
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    """a * sigmoid(b) for the halves a and b of an axis. Dauphin et al., arXiv 1612.08083."""
+    check_float("glu", x)
+    axis = one_axis("glu", dim, x.ndim)
+    if x.shape[axis] % 2:
+        raise ShapeError(f"[glu] expected an axis of even length, got {x.shape[axis]} along axis {axis} of {x.shape}")
+    first, second = split(x, x.shape[axis] // 2, axis) if x.shape[axis] else (x, x)
+    return _gated(first, second)
+
+
 def _check(function: str, x: Any) -> None:
     """DtypeError unless a value is a Tensor of floats, or a symbol of ``alpha.pointwise``."""
     if not symbols.is_symbolic(x):
@@ -197,6 +294,12 @@ def softmax(x: Tensor, dim: int | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow. ArgumentError where no axis is named."""
     found: Tensor | None = SOFTMAX.launch_outside(x, dim, False)
     return _along("softmax", x, dim, False) if found is None else found
+
+
+def softmin(x: Tensor, dim: int | None = None) -> Tensor:
+    """``softmax`` of -x."""
+    check_float("softmin", x)
+    return _along("softmin", -x, dim, False)
 
 
 def log_softmax(x: Tensor, dim: int | None = None) -> Tensor:

@@ -12,6 +12,7 @@ from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, described
 from alpha.expressions import dropout as expression
+from alpha.functions.inplace import written_by
 from alpha.tensor import Tensor
 
 __all__ = ["dropout"]
@@ -34,8 +35,8 @@ class Dropout(Function):
         return grad.storage.engine.pointwise("dropout", expression.KEPT, (grad, mask), (self.scale,))[0]
 
 
-def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """Each element is 0 with probability p, else x / (1 - p); x itself unless ``training``.
+def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Each element is 0 with probability p, else x / (1 - p); x itself unless ``training``. ``inplace`` writes it to x.
 
     The draw depends on ``alpha.manual_seed`` and what was drawn before, and is the same on every engine.
     Srivastava et al., JMLR 15, 2014.
@@ -47,5 +48,11 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
         raise DtypeError(f"[dropout] expected a float32 or float64 tensor, got {kind}: cast it with .float()")
     if not flag("dropout", "training", training) or p == 0:
         return x
+    if inplace is not False and flag("dropout", "inplace", inplace):
+        written: Tensor = _written(x, p)
+        return written
     out: Tensor = Dropout.apply(x, float(p))
     return out
+
+
+_written = written_by(dropout)

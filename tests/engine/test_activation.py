@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import alpha
+import alpha.nn.functional as F
+from alpha import nn
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
 from alpha.testing import assert_close
 from tests.engine.checks import gradcheck_on
 from tests.tiers import FLOATS
@@ -32,9 +34,9 @@ ACTIVATIONS: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = 
     "silu": (alpha.silu, lambda x: x / (1 + np.exp(-x))),
     "softplus": (alpha.softplus, lambda x: np.log(1 + np.exp(x))),
     "softplus 2": (lambda x: alpha.softplus(x, 2.0), lambda x: np.log(1 + np.exp(2 * x)) / 2),
-    "softmax": (alpha.softmax, lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+    "softmax": (lambda x: alpha.softmax(x, -1), lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
     "softmax 0": (lambda x: alpha.softmax(x, 0), lambda x: np.exp(x) / np.exp(x).sum(0, keepdims=True)),
-    "log_softmax": (alpha.log_softmax, lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True))),
+    "log_softmax": (lambda x: alpha.log_softmax(x, -1), lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True))),
     "log_softmax 0": (lambda x: alpha.log_softmax(x, 0), lambda x: x - np.log(np.exp(x).sum(0, keepdims=True))),
 }
 
@@ -135,3 +137,65 @@ def test_silu_far_below_zero(engine: Engine, dtype: Any) -> None:
     assert x.grad is not None
     for actual, expected in ((y, wide * power / (1 + power)), (x.grad, power * (1 + wide) + power * power)):
         np.testing.assert_allclose(actual.detach().numpy(), expected.astype(np.float64), rtol=1e-5, atol=lost)
+
+
+# -- in place ----------------------------------------------------------------------------------------------------
+
+IN_PLACE: dict[str, tuple[float, ...]] = {
+    "relu": (), "leaky_relu": (0.2,), "silu": (), "mish": (), "relu6": (), "hardtanh": (-0.5, 0.5), "hardsigmoid": (),
+    "hardswish": (), "elu": (0.7,), "celu": (0.7,), "selu": (), "threshold": (0.1, 2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_activations_write_into_their_argument(engine: Engine, rng: np.random.Generator, name: str) -> None:
+    function, numbers = getattr(F, name), IN_PLACE[name]
+    values = rng.normal(size=(3, 5))
+    plain = alpha.tensor(values, requires_grad=True, engine=engine)
+    expected = function(plain, *numbers)
+    (expected * expected).sum().backward()
+    leaf = alpha.tensor(values, requires_grad=True, engine=engine)
+    x = leaf * 1
+    written = function(x, *numbers, inplace=True)
+    assert written is x
+    np.testing.assert_array_equal(np.asarray(x), np.asarray(expected))
+    (x * x).sum().backward()
+    np.testing.assert_array_equal(np.asarray(leaf.grad), np.asarray(plain.grad))
+    outside = alpha.tensor(values, engine=engine)
+    assert function(outside, *numbers, inplace=True) is outside
+    np.testing.assert_array_equal(np.asarray(outside), np.asarray(expected))
+    with pytest.raises(GraphError, match=rf"\[{name}_\] expected a tensor that is not a leaf of the graph"):
+        function(leaf, *numbers, inplace=True)
+    with pytest.raises(DtypeError, match=rf"\[{name}\] expected float32 or float64, got int64"):
+        function(alpha.tensor([1], engine=engine), *numbers, inplace=True)
+
+
+def test_a_result_in_place_that_is_overwritten_is_noticed(engine: Engine) -> None:
+    x = alpha.ones(3, requires_grad=True, engine=engine) * 1
+    y = F.relu(x, inplace=True)
+    y.add_(1)
+    with pytest.raises(GraphError, match=r"\[_relu.backward\] expected the saved tensor .*, got version"):
+        y.sum().backward()
+
+
+def test_layers_write_into_their_argument(engine: Engine, rng: np.random.Generator) -> None:
+    """A network computes the same with and without, and what a later layer reads of an earlier one is the new value."""
+    values = rng.normal(size=(4, 6))
+
+    def network(inplace: bool) -> nn.Sequential:
+        alpha.manual_seed(0)
+        layers: list[nn.Module] = [nn.Linear(6, 8), nn.ReLU(inplace), nn.Linear(8, 8), nn.LeakyReLU(0.1, inplace)]
+        layers += [nn.Dropout(0.3, inplace), nn.Linear(8, 8), nn.SiLU(inplace), nn.Linear(8, 1)]
+        return nn.Sequential(*layers).to(engine).to("float64")
+
+    found = []
+    for inplace in (False, True):
+        net = network(inplace)
+        alpha.manual_seed(1)
+        net(alpha.tensor(values, engine=engine)).sum().backward()
+        found.append([np.asarray(parameter.grad) for parameter in net.parameters()])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    x = alpha.tensor(values, engine=engine)
+    assert nn.ReLU(inplace=True)(x) is x and (np.asarray(x) >= 0).all()
+    assert nn.Dropout(0.5, inplace=True)(x) is x and repr(nn.ReLU(inplace=True)) == "ReLU(inplace=True)"

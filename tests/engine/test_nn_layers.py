@@ -201,6 +201,30 @@ LAYERS = {
     "GELU": (),
     "SiLU": (),
     "Softmax": (1,),
+    "Softmin": (1,),
+    "LogSoftmax": (1,),
+    "Threshold": (0.5, 2.0),
+    **dict.fromkeys(
+        (
+            "CELU",
+            "ELU",
+            "GLU",
+            "Hardshrink",
+            "Hardsigmoid",
+            "Hardswish",
+            "Hardtanh",
+            "LogSigmoid",
+            "Mish",
+            "PReLU",
+            "ReLU6",
+            "SELU",
+            "Softplus",
+            "Softshrink",
+            "Softsign",
+            "Tanhshrink",
+        ),
+        (),
+    ),
     "MaxPool2d": (2,),
     "AvgPool2d": (2,),
     "AdaptiveAvgPool2d": (2,),
@@ -384,7 +408,7 @@ def test_unsupported_options_are_absent() -> None:
     with pytest.raises(TypeError):
         nn.Conv2d(3, 4, 3, padding_mode="reflect")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        nn.ReLU(inplace=True)  # type: ignore[call-arg]
+        nn.Sigmoid(inplace=True)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         nn.Module(3)  # type: ignore[call-arg]
 

@@ -119,6 +119,35 @@ for _slope in (0.01, -0.5, 0.0, 1.0, 2.0):
         "leaky_relu", lambda x, s=_slope: F.leaky_relu(x, s),
         lambda t, x, s=_slope: t.nn.functional.leaky_relu(x, s), values="each", signs=True, variant=str(_slope),
     )  # fmt: skip
+for _name, _numbers in (
+    ("relu6", ()),
+    ("hardtanh", (-0.5, 0.25)),
+    ("hardswish", ()),
+    ("elu", ()),
+    ("celu", ()),
+    ("selu", ()),
+    ("hardshrink", (1.0,)),
+    ("softshrink", (1.0,)),
+    ("threshold", (0.25, 9.0)),
+    ("softsign", ()),
+    ("logsigmoid", ()),
+):
+    record(
+        _name, lambda x, f=_name, n=_numbers: getattr(F, f)(x, *n),
+        lambda t, x, f=_name, n=_numbers: getattr(t.nn.functional, f)(x, *n), values="each", rtol=1e-5,
+    )  # fmt: skip
+record(
+    "hardsigmoid", F.hardsigmoid, lambda t, x: t.nn.functional.hardsigmoid(x), values="each", gradient=False,
+    differs="the gradient is not compared: in double PyTorch's is 1/6 rounded to float32",
+)  # fmt: skip
+record(
+    "mish", F.mish, lambda t, x: t.nn.functional.mish(x), values="each", skip=lambda x: x < -80,
+    differs="far below 0 PyTorch's gradient has the wrong sign: it is exp(x) (1 + x)",
+)  # fmt: skip
+record("tanhshrink", F.tanhshrink, lambda t, x: t.nn.functional.tanhshrink(x), values="each")
+record("prelu", F.prelu, lambda t, x, w: t.where(x > 0, x, x * w), "pq", "q")
+record("glu", lambda x: F.glu(x, 0), lambda t, x: t.nn.functional.glu(x, 0), "wp")
+record("softmin", lambda x: F.softmin(x, -1), lambda t, x: t.nn.functional.softmin(x, -1))
 record(
     "gelu", F.gelu, lambda t, x: t.nn.functional.gelu(x), values="each", skip=lambda x: np.abs(x) > 1e30,
     differs="PyTorch's vectors give NaN for infinity in float32, its double and its GPU's float32 infinity, as here",

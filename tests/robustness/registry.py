@@ -105,6 +105,7 @@ EXCLUDED: dict[str, str] = {
             "nn.GroupNorm",
             "nn.InstanceNorm2d",
             "nn.LayerNorm",
+            "nn.PReLU",
             "nn.RMSNorm",
             "nn.Dropout",
             "nn.Embedding",

@@ -12,7 +12,7 @@ import numpy as np
 
 import alpha
 from tests.robustness.cases import Base, Case, Draw, Input
-from tests.robustness.compare import POINTWISE, Tolerance
+from tests.robustness.compare import POINTWISE, SUMS, Tolerance
 from tests.robustness.record import Record
 
 Oracle = Callable[..., Any]
@@ -390,6 +390,88 @@ def _activation_records() -> list[Record]:
     ]
 
 
+def _elu(x: Any, alpha: float) -> Any:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _shrunk(x: Any, lambd: float) -> Any:
+    return np.where(x > lambd, x - lambd, np.where(x < -lambd, x + lambd, x * 0))
+
+
+def _logsigmoid(x: Any) -> Any:
+    return np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+
+
+SCALE, SCALE_ALPHA = 1.0507009873554805, 1.6732632423543772
+PIECEWISE: list[tuple[str, Oracle, dict[str, tuple[float, ...]], bool]] = [
+    ("relu6", lambda x: np.minimum(np.maximum(x, 0), 6), {}, True),
+    ("hardtanh", lambda x, min_val, max_val: np.minimum(np.maximum(x, min_val), max_val),
+     {"min_val": (-1.0, 0.0), "max_val": (1.0, 0.25)}, True),
+    ("hardsigmoid", lambda x: np.minimum(np.maximum(x + 3, 0), 6) / 6, {}, True),
+    ("hardswish", lambda x: x * np.minimum(np.maximum(x + 3, 0), 6) / 6, {}, True),
+    ("elu", _elu, {"alpha": (1.0, 0.3)}, True),
+    ("celu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha)),
+     {"alpha": (1.0, 0.5)}, True),
+    ("selu", lambda x: SCALE * _elu(x, SCALE_ALPHA), {}, True),
+    ("hardshrink", lambda x, lambd: np.where(np.abs(x) <= lambd, 0, x), {"lambd": (0.5, 1.0)}, False),
+    ("softshrink", _shrunk, {"lambd": (0.5, 1.0)}, False),
+    ("threshold", lambda x, threshold, value: np.where(x <= threshold, value, x),
+     {"threshold": (0.0, 0.5), "value": (-1.0, 2.0)}, True),
+    ("mish", lambda x: x * np.tanh(np.logaddexp(0, x)), {}, True),
+    ("logsigmoid", _logsigmoid, {}, False),
+    ("softsign", lambda x: x / (1 + np.abs(x)), {}, False),
+    ("tanhshrink", lambda x: x - np.tanh(x), {}, False),
+]  # fmt: skip
+"""Activations: what they compute, the numbers that they take, and whether they have a form in place."""
+
+
+def _piecewise_records() -> list[Record]:
+    def record(name: str, exact: Oracle, options: dict[str, tuple[float, ...]], inplace: bool) -> Record:
+        def draw(d: Draw) -> Case:
+            chosen: dict[str, Any] = {key: d.pick(values) for key, values in options.items()}
+            x = d.input(d.shape(), d.dtype("f"))
+            return Case([x], chosen | ({"inplace": False} if inplace and d.chance(0.2) else {}))
+
+        def oracle(x: Any, inplace: bool = False, **numbers: float) -> Any:
+            return exact(x, **numbers)
+
+        def peer(torch: Any, x: Any, inplace: bool = False, **numbers: float) -> Any:
+            return getattr(torch.nn.functional, name)(x, **numbers)
+
+        cancels = Tolerance(64, 64, 4, "a difference of numbers near each other")
+        tolerance = cancels if name == "tanhshrink" else TAILS
+        return Record(f"alpha.{name}", draw, oracle, peer, tolerance, weight=0.5, covers=(f"nn.functional.{name}",))
+
+    def slopes(d: Draw) -> Case:
+        shape, dtype = d.shape(1), d.dtype("f")
+        count = 1 if d.chance(0.4) else shape[-1]
+        return Case([d.input(shape, dtype), d.input((count,), dtype)], {}, 0 not in shape)
+
+    def sloped(x: Any, weight: Any) -> Any:
+        return np.where(x > 0, x, x * weight)
+
+    def peer_slope(torch: Any, x: Any, weight: Any) -> Any:
+        return torch.where(x > 0, x, x * weight)
+
+    def halves(d: Draw) -> Case:
+        shape = d.shape(1)
+        axis = d.axis(len(shape))
+        place = axis % len(shape)
+        shape = (*shape[:place], 2 * shape[place], *shape[place + 1 :])
+        return Case([d.input(shape, d.dtype("f"))], {"dim": axis})
+
+    def gated(x: Any, dim: int) -> Any:
+        first, second = np.split(x, 2, dim)
+        return first * _sigmoid(second)
+
+    slope = Record("alpha.prelu", slopes, sloped, peer_slope, SUMS, weight=0.5, covers=("nn.functional.prelu",))
+    gate = Record(
+        "alpha.glu", halves, gated, lambda t, x, dim: t.nn.functional.glu(x, dim), TAILS, weight=0.5,
+        covers=("nn.functional.glu",),
+    )  # fmt: skip
+    return [*(record(*row) for row in PIECEWISE), slope, gate]
+
+
 @alpha.pointwise
 def _swish(x: Any, slope: Any) -> Any:
     return x * alpha.sigmoid(slope * x)
@@ -647,6 +729,7 @@ RECORDS = [
     *_binary_records(),
     *_unary_records(),
     *_activation_records(),
+    *_piecewise_records(),
     *_function_records(),
     *_cast_records(),
     *_inplace_records(),

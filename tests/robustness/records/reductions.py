@@ -264,6 +264,14 @@ def _records() -> list[Record]:
             SUMS,
             covers=("nn.functional.softmax",),
         ),
+        "softmin": Record(
+            "alpha.softmin",
+            softmax_draw,
+            lambda x, dim: _softmax(-x, dim),
+            lambda t, x, dim: t.nn.functional.softmin(x, dim),
+            Tolerance(64, 16, 0, "exponentials over their sum"),
+            covers=("nn.functional.softmin",),
+        ),
         "log_softmax": Record(
             "alpha.log_softmax",
             softmax_draw,

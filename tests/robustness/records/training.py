@@ -284,6 +284,13 @@ def _layered(kind: str, base: Record, names: list[str], build: Build) -> Record:
     )
 
 
+PIECEWISE = (
+    "ReLU6", "Hardtanh", "Hardsigmoid", "Hardswish", "ELU", "CELU", "SELU", "Hardshrink", "Softshrink", "Threshold",
+    "Mish", "LogSigmoid", "Softsign", "Tanhshrink",
+)  # fmt: skip
+"""Activation layers whose functions have their names in lower case."""
+
+
 def _by_name(records: list[Record], name: str) -> Record:
     return next(record for record in records if record.name == name)
 
@@ -335,6 +342,11 @@ def _layers() -> list[Record]:
         ("GELU", pointwise.RECORDS, "gelu"),
         ("SiLU", pointwise.RECORDS, "silu"),
         ("Softmax", reductions.RECORDS, "softmax"),
+        ("Softmin", reductions.RECORDS, "softmin"),
+        ("LogSoftmax", reductions.RECORDS, "log_softmax"),
+        ("GLU", pointwise.RECORDS, "glu"),
+        ("Softplus", pointwise.RECORDS, "softplus"),
+        *((kind, pointwise.RECORDS, kind.lower()) for kind in PIECEWISE),
     ]
     for kind, found, name in activations:
         records.append(_layered(kind, _by_name(found, f"alpha.{name}"), [], _options))
