@@ -35,14 +35,12 @@ def destination(
     copy = flag(function, "copy", known.pop("copy", False))
     for name in ("non_blocking", "memory_format"):
         known.pop(name, None)
-    named = {name: known.pop(name) for name in ("device", "dtype", "other", "target") if known.get(name) is not None}
-    if known.get("device", 0) is None or known.get("dtype", 0) is None:  # None leaves it as it is
-        known = {name: value for name, value in known.items() if value is not None}
+    named = [known.pop(name, None) for name in ("device", "dtype", "other", "target")]
     if known or len(args) > 2:
-        what = f"{', '.join(known)}" if known else f"{len(args)} arguments"
+        what = ", ".join(known) if known else f"{len(args)} arguments"
         raise ArgumentError(f"[{function}] expected a device, a dtype, both or a tensor, got {what}")
-    for value in (*args, *named.values()):
-        if value is None:
+    for value in (*args, *named):
+        if value is None:  # which leaves it as it is
             continue
         if hasattr(value, "engine") and hasattr(value, "dtype"):
             engine, dtype = value.engine, value.dtype
