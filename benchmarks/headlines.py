@@ -15,7 +15,7 @@ README_ROWS = (
     ("training resnet18, batch 128", "PyTorch"),
     ("training resnet18, batch 512", "PyTorch"),
     ("training resnet18 (torchvision, 3x3 stem), batch 128", "PyTorch"),
-    ("the paper's training of resnet18 on cifar10", "PyTorch"),
+    ("the recipe fast on cifar10", "PyTorch"),
     ("inference of ResNet18, batch 1", "ONNX Runtime"),
     ("operators of suite resnet18", "PyTorch"),
     ("generators' transposed convolutions, training", "PyTorch"),
