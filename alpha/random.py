@@ -289,9 +289,8 @@ def draw_uniform(
     """Reserves numbers uniform in [low, high)."""
     kind = _float_dtype("uniform", dtype)
     if not _are_bounds(low, high, kind):
-        raise ArgumentError(
-            f"[uniform] expected finite low <= high, got {low!r} and {high!r}: both and their difference are {kind}"
-        )
+        given = f"{described(low)} and {described(high)}"
+        raise ArgumentError(f"[uniform] expected finite low <= high, got {given}: both and their difference are {kind}")
     return _draw("uniform", _size("uniform", shape), kind, (low, high), generator)
 
 
@@ -305,7 +304,8 @@ def draw_normal(
     """Reserves normally distributed numbers."""
     kind = _float_dtype("normal", dtype)
     if not (_is_finite(mean, kind) and _is_finite(std, kind) and std >= 0):
-        raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {mean!r} and {std!r}, for {kind}")
+        given = f"{described(mean)} and {described(std)}"
+        raise ArgumentError(f"[normal] expected a finite mean and std >= 0, got {given}, for {kind}")
     return _draw("normal", _size("normal", shape), kind, (mean, std), generator)
 
 

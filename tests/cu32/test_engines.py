@@ -33,7 +33,7 @@ def test_options(cu32: DeviceEngine) -> None:
     assert 0 < free <= total and cap <= total
 
 
-@pytest.mark.parametrize("name", ["cu32:", "cu32:x", "cu32:-1", "cu32:01", "cu33", "cuda", ""])
+@pytest.mark.parametrize("name", ["cu32:", "cu32:x", "cu32:-1", "cu32:01", "cu33", "cuda:x", ""])
 def test_other_names(name: str) -> None:
     with pytest.raises(
         EngineError, match=r'^\[engine\] expected "cpu", "cu32" or "cu32:" and a device\'s number, "numpy"'

@@ -176,7 +176,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 def test_a_sequential_joins_them(engine: Engine, rng: np.random.Generator, name: str) -> None:
     """The bits are those of the layers one after another, and so are the gradients."""
     alpha.manual_seed(0)
-    net = nn.Sequential(nn.Linear(7, 20), LAYERS[name](), nn.Linear(20, 5), nn.Softmax()).to(engine)
+    net = nn.Sequential(nn.Linear(7, 20), LAYERS[name](), nn.Linear(20, 5), nn.Softmax(-1)).to(engine)
     x = alpha.tensor(rng.standard_normal((9, 7)).astype(np.float32), engine=engine)
     found = []
     for is_joined in (True, False):

@@ -7,6 +7,7 @@ import traceback
 from dataclasses import dataclass
 
 from alpha.errors import AlphaError
+from alpha.functions import images
 
 MESSAGE = re.compile(r"^\[[^\]\s]+\] expected .+?, got ", re.S)
 """The form of every error's message."""
@@ -58,6 +59,8 @@ def unclean(error: Exception, phase: str) -> Failure:
 
 
 def is_signature(error: TypeError) -> bool:
-    """Whether Python itself refused the arguments at the call, as for any function."""
+    """Whether Python itself refused the arguments at the call, as for any function, or behind ``of_images``."""
     trace = error.__traceback__
+    if trace is not None and trace.tb_next is not None and trace.tb_next.tb_frame.f_code.co_filename == images.__file__:
+        trace = trace.tb_next
     return trace is not None and trace.tb_next is None

@@ -278,6 +278,19 @@ class Samples:
             "sub_": {"self": flat, "other": 1.0}, "mul_": {"self": flat, "other": 1.0},
             "div_": {"self": flat, "other": 1.0}, "copy_": {"self": flat, "source": 1.0},
             "fill_": {"self": flat, "value": 1.0}, "view": {"shape": (3, 2)},
+            "broadcast_to": {"shape": (2, 2, 3)}, "expand_as": {"other": x}, "reshape_as": {"other": x},
+            "view_as": {"other": x}, "type_as": {"other": x}, "repeat": {"repeats": (1, 2)}, "tile": {"repeats": (2,)},
+            "where": {"condition": flat > 1, "other": 0.0}, "new_tensor": {"data": [1.0]}, "new_empty": {"size": (2,)},
+            "new_zeros": {"size": (2,)}, "new_ones": {"size": (2,)}, "new_full": {"size": (2,), "value": 1.0},
+            "clamp_": {"self": flat, "min": 0, "max": 1}, "cumsum_": {"self": flat, "dim": 0},
+            "masked_fill_": {"self": flat, "mask": flat > 1, "value": 0.0}, "relu_": {"self": flat, "inplace": False},
+            "uniform_": {"self": flat, "low": 0.0, "high": 1.0}, "normal_": {"self": flat, "mean": 0.0, "std": 1.0},
+            **{
+                f"{name}_": {"self": flat, "y": 1.0}
+                for name in ("eq", "ne", "lt", "le", "gt", "ge", "floor_divide", "remainder")
+            },
+            **{f"{name}_": {"self": flat > 1, "y": True} for name in ("logical_and", "logical_or", "logical_xor")},
+            "pow_": {"self": flat, "exponent": 2},
             "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},

@@ -122,7 +122,9 @@ class Runner:
     ) -> None:
         if not any(v.requires_grad for v in outputs):
             raise Failure("gradient", "no graph", "the result does not require a gradient though an argument does")
-        grads = [_upstream(v, draw) for v in outputs]
+        # What is outside the graph, such as running statistics, passes no gradient on, whatever it depends on.
+        drawn = [(v, _upstream(v, draw)) for v in outputs]
+        grads = [grad if v.requires_grad else np.zeros_like(grad) for v, grad in drawn]
         try:
             _backward(outputs, grads)
         except Exception as error:
@@ -139,7 +141,10 @@ class Runner:
         except Exception:
             self.counts["refused by PyTorch"] += 1
             return
-        for number, (got, slope) in enumerate(zip(mine, slopes, strict=True)):
+        met = {np.dtype(v.dtype) for v in outputs if np.dtype(v.dtype).kind == "f"}
+        for number, (found, slope) in enumerate(zip(mine, slopes, strict=True)):
+            # A tensor without axes may be wider than the dtype in which the arguments met, and were computed.
+            got = found.astype(np.float32) if met == {np.dtype(np.float32)} else found
             wrong = _differing(record, got, slope, _for_gradients(record.tolerance))
             if wrong is not None:
                 comparison = Comparison(record, case, draw, got, slope, wrong, number)

@@ -170,7 +170,7 @@ def test_registering_by_function() -> None:
         (lambda net: net.add_module("eval", Scale()), "[add_module] expected a name that Net does not use yet"),
         (lambda net: setattr(net, "scale", alpha.tensor(1.0)), "[Net] expected a Parameter for scale, got a Tensor"),
         (lambda net: net.train("no"), "[train] expected True or False, got 'no'"),
-        (lambda net: net.to(None), "[to] expected an engine or a dtype, got None"),
+        (lambda net: net.to(None), "[to] expected a device, a dtype, both or a tensor, got none"),
         (lambda net: net.to("int64"), "[to] expected float32 or float64 for a module, got int64"),
         (lambda net: net.load_state_dict([1]), "[load_state_dict] expected a dict of tensors, got list"),
         (lambda net: net.summary("no"), "[summary] expected a shape with the batch, as (1, 32, 32, 3), got 'no'"),

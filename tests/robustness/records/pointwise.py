@@ -257,7 +257,7 @@ UNARY: list[tuple[str, Oracle, str, str, str, bool]] = [
     ("tanh", np.tanh, "tanh", "fi", "normal", True),
     ("sigmoid", _sigmoid, "sigmoid", "fi", "normal", True),
     ("erf", erf, "erf", "fi", "normal", True),
-    ("sign", np.sign, "sign", "fi", "whole", True),
+    ("sign", lambda x: np.where(np.isnan(x), 0, np.sign(x)), "sign", "fi", "whole", True),
     ("floor", _rounded(np.floor), "floor", "fi", "normal", True),
     ("ceil", _rounded(np.ceil), "ceil", "fi", "normal", True),
     ("logical_not", np.logical_not, "logical_not", "fib", "whole", False),
@@ -425,9 +425,14 @@ PIECEWISE: list[tuple[str, Oracle, dict[str, tuple[float, ...]], bool]] = [
 """Activations: what they compute, the numbers that they take, and whether they have a form in place."""
 
 
+SMOOTH = ("mish", "logsigmoid", "softsign", "tanhshrink")
+
+
 def _piecewise_records() -> list[Record]:
     def record(name: str, exact: Oracle, options: dict[str, tuple[float, ...]], inplace: bool) -> Record:
         def draw(d: Draw) -> Case:
+            if name not in SMOOTH:
+                d.values = "ordinary"  # PyTorch's gradient at NaN depends on how many numbers a vector holds
             chosen: dict[str, Any] = {key: d.pick(values) for key, values in options.items()}
             x = d.input(d.shape(), d.dtype("f"))
             return Case([x], chosen | ({"inplace": False} if inplace and d.chance(0.2) else {}))
