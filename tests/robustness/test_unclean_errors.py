@@ -34,8 +34,10 @@ def test_every_public_function_is_tried() -> None:
     functions, layers = hostile.covered()
     assert not functions and not layers
     methods = set(hostile.Samples(alpha.engine("cpu")).methods())
-    own = {name: value for name, value in vars(alpha.Tensor).items() if value is not getattr(alpha, name, None)}
-    named = {name for name, value in own.items() if callable(value) and not name.startswith("_")}
+    methods_alone = {
+        name: value for name, value in vars(alpha.Tensor).items() if value is not getattr(alpha, name, None)
+    }
+    named = {name for name, value in methods_alone.items() if callable(value) and not name.startswith("_")}
     without_arguments = {
         name for name in named if len(hostile.inspect.signature(getattr(alpha.Tensor, name)).parameters) < 2
     }
