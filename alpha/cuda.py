@@ -29,7 +29,10 @@ def _engine(place: Any) -> Engine:
     """The engine of a device: ``None`` is the first, a number or a name the one of that number."""
     if place is None:
         return engines.engine("cu32")
-    return engines.engine(f"cu32:{place}") if isinstance(place, int) else engines.resolve(place)
+    found = engines.engine(f"cu32:{place}") if isinstance(place, int) else engines.resolve(place)
+    if found.name.partition(":")[0] != "cu32":
+        raise EngineError(f'[cuda] expected a GPU: None, a number, "cuda" or "cuda:<number>", got {place!r}')
+    return found
 
 
 def is_available() -> bool:

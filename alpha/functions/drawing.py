@@ -218,10 +218,11 @@ def multinomial(
         raise ShapeError(f"[multinomial] expected weights (C,) or (N, C), got {weights.shape}")
     w = cast(weights.detach(), dtypes.widest_float)
     least = int((w > 0).sum(-1).min()) if w.numel() else count
-    if not bool((w >= 0).all()) or bool((w == math.inf).any()) or least < (1 if again else count):
+    allowed = bool((w >= 0).all()) and not bool((w == math.inf).any())
+    if not allowed or least < (1 if again else count):
         raise ArgumentError(
             f"[multinomial] expected finite weights >= 0, {1 if again else count} of them above 0 in each row, got "
-            f"{'rows of ' + str(least) + ' above 0' if bool((w >= 0).all()) else 'negative ones or NaN'}"
+            f"{f'rows of {least} above 0' if allowed else 'negative ones, infinities or NaN'}"
         )
     source = random.checked("multinomial", generator)
     if again:

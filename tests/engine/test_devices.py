@@ -115,6 +115,9 @@ def test_cuda_is_asked_for_as_in_pytorch() -> None:
         assert alpha.cuda.device_count() == 0
         with pytest.raises(EngineError):
             alpha.ones(2, device="cuda")
+    for asked in (alpha.cuda.get_device_name, alpha.cuda.memory_allocated, alpha.cuda.synchronize):
+        with pytest.raises(EngineError, match=r"\[cuda\] expected a GPU: .* got 'cpu'"):
+            asked("cpu")
     alpha.cuda.manual_seed(3)
     first = alpha.rand(3).tolist()
     alpha.cuda.manual_seed_all(3)

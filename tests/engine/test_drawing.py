@@ -93,8 +93,10 @@ def test_indices_come_as_often_as_their_weights_say(engine: Engine, replacement:
     assert sorted(several.tolist()) == [0, 2, 3]
     for given, count, text in (
         (weights, 4, "4 of them above 0 in each row, got rows of 3 above 0"),
-        (-weights, 1, "1 of them above 0 in each row, got negative ones or NaN"),
-        (weights * float("nan"), 1, "got negative ones or NaN"),
+        (-weights, 1, "1 of them above 0 in each row, got negative ones, infinities or NaN"),
+        (weights * float("nan"), 1, "got negative ones, infinities or NaN"),
+        (weights / 0.0, 1, "got negative ones, infinities or NaN"),
+        (alpha.tensor([1.0, float("inf")], engine=engine), 1, "got negative ones, infinities or NaN"),
     ):
         with pytest.raises(ArgumentError, match=text):
             alpha.multinomial(given, count)
