@@ -11,7 +11,8 @@ import builtins
 from types import FunctionType
 from typing import Any
 
-from alpha import copying, dtypes, walk
+from alpha import copying, dtypes
+from alpha.autograd import walk
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError, ShapeError

@@ -397,6 +397,17 @@ class GradientProgram:
             read = shorter
         self.reads = tuple([-1 if node is result else int(node.value) for node in read])
         self.program = Program(graph, roots, [grad, *read]) if roots else None
+        self._functions: tuple[PointwiseFunction, ...] | None = None
+
+    def in_graph(self, name: str, grad: Tensor, saved: Sequence[Tensor], numbers: tuple[float, ...]) -> list[Tensor]:
+        """What the program computes, by differentiable functions of the gradient and what was saved."""
+        if self.program is None:
+            return []
+        if self._functions is None:
+            from alpha.expressions.replaying import replayed
+
+            self._functions = replayed(self.program, name)
+        return [function(grad, *saved, *self.program.numbers(numbers)) for function in self._functions]
 
     @staticmethod
     def _read(roots: list[Node], grad: Node, given: set[Node]) -> list[Node]:
@@ -518,6 +529,18 @@ class Evaluation(Function):
             result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
         return result
 
+    def backward_in_graph(self, grad: Tensor) -> list[Tensor | None]:
+        gradient, shapes = self.gradient, self.shapes
+        result: list[Tensor | None] = [None] * len(shapes)
+        for place in gradient.passes:
+            result[place] = summed_to(grad, shapes[place])
+        parts = gradient.in_graph(f"{self.title}_gradient", grad, self.saved, self.numbers)
+        for place, part in zip(gradient.places, parts, strict=True):
+            result[place] = summed_to(part, shapes[place])
+        for place in gradient.zeros:
+            result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
+        return result
+
 
 class Total(Function):
     """The sum or mean of a point-wise function in the graph."""
@@ -566,6 +589,27 @@ class Total(Function):
             if need and result[place] is None:  # steps, or no elements: the gradient is 0
                 result[place] = engine.full(shapes[place], 0, grad.dtype)
         return result
+
+    def backward_in_graph(self, grad: Tensor) -> list[Tensor | None]:
+        gradient, shapes = self.gradient, self.shapes
+        result: list[Tensor | None] = [None] * len(shapes)
+        whole = grad.expand(self.shape)
+        parts = gradient.in_graph(f"{self.name}_gradient", whole, self.saved, self.numbers) if self.shape.count(0) == 0 else []
+        for place, part in zip(gradient.places, parts, strict=False):
+            result[place] = summed_to(part, shapes[place])
+        for place in gradient.passes:
+            result[place] = summed_to(whole, shapes[place])
+        for place, need in enumerate(self.needs):
+            if need and result[place] is None:
+                result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
+        return result
+
+
+def summed_to(grad: Tensor, shape: Shape) -> Tensor:
+    """``sum_to`` by differentiable functions."""
+    extra = grad.ndim - len(shape)
+    axes = tuple(a for a in range(grad.ndim) if a < extra or (shape[a - extra] == 1 and grad.shape[a] != 1))
+    return grad.sum(axes).reshape(shape) if axes else grad
 
 
 def _by_position(function: Callable[..., Any], keywords: Sequence[str]) -> Callable[..., Any]:
