@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from alpha import cuda as cuda
     from alpha import datasets as datasets
     from alpha import engine_suite as engine_suite
+    from alpha import func as func
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
+    from alpha.autograd.checkpoints import checkpoint as checkpoint
 
 methods.attach()
 
@@ -98,6 +100,8 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "nn", "optim", "testing"):
+    if name == "checkpoint":
+        return importlib.import_module("alpha.autograd.checkpoints").checkpoint
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "nn", "optim", "testing"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")

@@ -395,6 +395,7 @@ class Methods:  # noqa: PLW1641 (Tensor has its __hash__)
     # -- the graph, and copies ---------------------------------------------------------------------------------------
 
     backward = walk.backward
+    register_post_accumulate_grad_hook = walk.register_post_accumulate_grad_hook
     __deepcopy__ = copying.deep_copy
     __reduce_ex__ = copying.reduced
 

@@ -15,18 +15,26 @@ class Returned(Function):
 
     fresh = True
 
-    def forward(self, gradient: Tensor, function: Function, again: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(
+        self, gradient: Tensor, function: Function, again: Callable[[Tensor], Tensor], others: tuple[None, ...]
+    ) -> Tensor:
         self.again = again
-        result = function.backward(gradient)
-        return result if isinstance(result, Tensor) else next(part for part in result if part is not None)
+        result: Tensor = function.backward(gradient, *others)
+        return result
 
     def backward(self, gradient: Tensor) -> Tensor:
         return self.again(gradient)
 
 
-def returned(function: Function, gradient: Tensor, again: Callable[[Tensor], Tensor]) -> Tensor:
-    """A linear function's backward as a differentiable function: ``again`` is the linear function, differentiable."""
-    result: Tensor = Returned.apply(gradient, function=function, again=again)
+def returned(function: Function, gradient: Tensor, again: Callable[[Tensor], Tensor], *others: None) -> Tensor:
+    """A linear function's backward as a differentiable function.
+
+    Args:
+        gradient: that of its only result that has one.
+        again: the linear function, made of differentiable functions.
+        others: what backward takes in place of the other results' gradients.
+    """
+    result: Tensor = Returned.apply(gradient, function=function, again=again, others=others)
     return result
 
 

@@ -122,7 +122,9 @@ class Function(contexts.Context):
     def _enter(self, edges: list[Edge], *results: Tensor) -> None:
         """Enters the function into the graph as the origin of its results, which are in the graph already."""
         self._sequence, self._edges = next(_sequence), tuple(edges)
-        self._outputs = tuple([(r.shape, r.storage.engine, r.dtype, id(r.storage), r.offset, r.strides) for r in results])
+        self._outputs = tuple(
+            [(r.shape, r.storage.engine, r.dtype, id(r.storage), r.offset, r.strides) for r in results]
+        )
         if anomaly.STATE.on:
             self._origin = anomaly.origin()
 
@@ -264,6 +266,16 @@ SECOND_BACKWARD = (
     "[backward] expected a graph that still holds its saved tensors, got one freed by an earlier backward: call the "
     "first with retain_graph=True, or compute the loss again"
 )
+
+
+def newest() -> int:
+    """A number that functions recorded from now on exceed."""
+    return next(_sequence)
+
+
+def _output(x: Tensor) -> Output:
+    storage = x.storage
+    return x.shape, storage.engine, x.dtype, id(storage), x.offset, x.strides
 
 
 def _placed(x: Tensor, edge: tuple[Any, int]) -> Tensor:

@@ -47,7 +47,7 @@ def grad(
     walk_from(roots, walk)
     found: list[Tensor | None] = []
     for x, edge in zip(wanted, edges, strict=True):
-        gradient = walk.leaves[x][0] if edge[0] is x and x in walk.leaves else walk.captured.get(edge)
+        gradient = walk.found(edge)
         if gradient is None and materialize_grads:
             gradient = x.engine.full(x.shape, 0, x.dtype)
         elif gradient is None and not allow_unused:

@@ -9,6 +9,10 @@ from alpha.autograd.function import Function
 from alpha.autograd.modes import is_grad_enabled
 from alpha.tensor import Tensor
 
+Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Where a tensor lies in its storage: offset, shape and strides."""
+
+
 def set_base(view: Tensor, source: Tensor) -> None:
     """Notes that a tensor views another's memory, unless it is a copy or that tensor itself."""
     if view.storage is source.storage and view is not source:
@@ -67,6 +71,49 @@ class Overwrite(Function):
         grad.engine.fill(region, 0)
         return whole, written
 
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+        parts: tuple[Tensor, Tensor] = Cut.apply(grad, self.base, self.region)
+        return parts
+
+
+class Cut(Function):
+    """A gradient with a region set to 0, and what stood in the region."""
+
+    fresh = True
+
+    def forward(self, grad: Tensor, base: Layout, region: Layout) -> tuple[Tensor, Tensor]:
+        self.base, self.region = base, region
+        whole = _laid_out(grad, base)
+        part = _at(whole, base, region)
+        written = part.clone()
+        grad.engine.fill(part, 0)
+        return whole, written
+
+    def backward(self, whole: Tensor | None, part: Tensor | None) -> Tensor:
+        some = next(grad for grad in (whole, part) if grad is not None)
+        whole, part = [
+            some.engine.full(layout[1], 0, some.dtype) if grad is None else grad
+            for grad, layout in ((whole, self.base), (part, self.region))
+        ]
+        joined: Tensor = Joined.apply(whole, part, self.base, self.region)
+        return joined
+
+
+class Joined(Function):
+    """A tensor whose region is another's."""
+
+    fresh = True
+
+    def forward(self, whole: Tensor, part: Tensor, base: Layout, region: Layout) -> Tensor:
+        self.base, self.region = base, region
+        result = _laid_out(whole, base)
+        whole.engine.copy(part, _at(result, base, region))
+        return result
+
+    def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+        parts: tuple[Tensor, Tensor] = Cut.apply(grad, self.base, self.region)
+        return parts
+
 
 class Region(Function):
     """A view of the base, given by its place in memory."""
@@ -84,8 +131,10 @@ class Region(Function):
         grad.engine.copy(grad, _at(whole, self.base, self.region))
         return whole
 
-
-Layout = tuple[int, tuple[int, ...], tuple[int, ...]]
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        zeros = grad.engine.full(self.base[1], 0, grad.dtype)
+        joined: Tensor = Joined.apply(zeros, grad, self.base, self.region)
+        return joined
 
 
 def _layout(x: Tensor) -> Layout:

@@ -127,11 +127,14 @@ class Walk:
         self.pending: dict[tuple[Function, int], Waiting] = {}
         self.leaves: dict[Tensor, Waiting] = {}
 
-    def aim(self, wanted: Iterable[tuple[Any, int]], roots: Iterable[Tensor]) -> None:
-        """Walks only to these outputs of functions and leaves, and runs only what leads to them."""
+    def aim(self, wanted: Iterable[tuple[Any, int]], roots: Iterable[Tensor], since: int = -1) -> None:
+        """Walks only to these outputs of functions and leaves, and runs only what leads to them.
+
+        ``since``: what was recorded no later is not run.
+        """
         self._wanted = set(wanted)
         # What is older than all that is wanted cannot lead to it.
-        oldest = min([getattr(target, "_sequence", -1) for target, _ in self._wanted], default=-1)
+        oldest = max(since, min([getattr(target, "_sequence", -1) for target, _ in self._wanted], default=-1))
         nodes = {root._node for root in roots if root._node is not None}
         waiting = list(nodes)
         while waiting:
@@ -141,8 +144,18 @@ class Walk:
                     if edge[0]._sequence > oldest:
                         waiting.append(edge[0])
         for node in sorted(nodes, key=lambda one: one._sequence):
-            if any(edge is not None and (edge in self._wanted or edge[0] in self._leading) for edge in node._edges):
+            if node._sequence <= since:
+                continue
+            edges = [edge for edge in node._edges if edge is not None]
+            if any(edge in self._wanted or edge[0] in self._leading for edge in edges):
                 self._leading.add(node)
+
+    def found(self, edge: tuple[Any, int]) -> Tensor | None:
+        """The gradient that arrived where ``aim`` was told; None where none did."""
+        target = edge[0]
+        if isinstance(target, Function):
+            return self.captured.get(edge)
+        return self.leaves[target][0] if target in self.leaves else None
 
     def accumulator(self, function: Function, index: int) -> Tensor | None:
         """The gradient that waits for an output of a function, if it may be added into."""
@@ -324,6 +337,20 @@ class AfterAccumulation(NamedTuple):
 
     def __call__(self, grad: Tensor) -> None:
         """Where it stands among the hooks that see contributions, it changes none."""
+
+
+def register_post_accumulate_grad_hook(leaf: Tensor, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
+    """Calls ``hook(leaf)`` when a backward has added all of a leaf's gradient to ``.grad``. Returns what removes it."""
+    if leaf._node is not None or not leaf.requires_grad:
+        raise GraphError("[register_post_accumulate_grad_hook] expected a leaf that requires grad, got another tensor")
+    if not callable(hook):
+        raise ArgumentError(
+            f"[register_post_accumulate_grad_hook] expected a function of the leaf, got {described(hook)}"
+        )
+    entry = AfterAccumulation(hook)
+    leaf._leaf_hooks = hooks = leaf._leaf_hooks if leaf._leaf_hooks is not None else []
+    hooks.append(entry)
+    return lambda: hooks.remove(entry)
 
 
 def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: Tensor) -> ShapeError:

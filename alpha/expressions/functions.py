@@ -489,7 +489,7 @@ class Evaluation(Function):
             for place in self._results:
                 entry = saved[place]
                 if entry is not None:
-                    saved[place] = (entry[0], entry[0].storage.version)
+                    saved[place] = (entry[0], entry[0].storage.version, False)
             self._saved = tuple(saved)
 
     def _note(
@@ -534,7 +534,7 @@ class Evaluation(Function):
         result: list[Tensor | None] = [None] * len(shapes)
         for place in gradient.passes:
             result[place] = summed_to(grad, shapes[place])
-        parts = gradient.in_graph(f"{self.title}_gradient", grad, self.saved, self.numbers)
+        parts = gradient.in_graph(f"{self.title}_gradient", grad, placed(self, gradient), self.numbers)
         for place, part in zip(gradient.places, parts, strict=True):
             result[place] = summed_to(part, shapes[place])
         for place in gradient.zeros:
@@ -594,15 +594,22 @@ class Total(Function):
         gradient, shapes = self.gradient, self.shapes
         result: list[Tensor | None] = [None] * len(shapes)
         whole = grad.expand(self.shape)
-        parts = gradient.in_graph(f"{self.name}_gradient", whole, self.saved, self.numbers) if self.shape.count(0) == 0 else []
-        for place, part in zip(gradient.places, parts, strict=False):
-            result[place] = summed_to(part, shapes[place])
+        if 0 not in self.shape:
+            parts = gradient.in_graph(f"{self.name}_gradient", whole, placed(self, gradient), self.numbers)
+            for place, part in zip(gradient.places, parts, strict=True):
+                result[place] = summed_to(part, shapes[place])
         for place in gradient.passes:
             result[place] = summed_to(whole, shapes[place])
         for place, need in enumerate(self.needs):
             if need and result[place] is None:
                 result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
         return result
+
+
+def placed(function: Function, gradient: GradientProgram) -> list[Tensor]:
+    """What a function saved for its gradients' program, at the places in the graph of its arguments and its result."""
+    pairs = zip(gradient.reads, function.saved, strict=True)
+    return [x if place < 0 else function.argument_in_graph(place, x) for place, x in pairs]
 
 
 def summed_to(grad: Tensor, shape: Shape) -> Tensor:

@@ -11,12 +11,13 @@ import numpy as np
 from alpha import dtypes
 from alpha.arguments import Shape, as_array, one_axis, whole
 from alpha.autograd import Function, enters_graph, view_of
+from alpha.autograd.composing import returned
 from alpha.conversion import tensor
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, ShapeError, described
-from alpha.expressions.functions import pointwise
+from alpha.expressions.functions import pointwise, summed_to
 from alpha.expressions.symbols import is_symbolic
-from alpha.functions.elementwise import where
+from alpha.functions.elementwise import cast, where
 from alpha.functions.inplace import check_fits, write, written, written_value
 from alpha.functions.operands import (
     Number,
@@ -228,6 +229,9 @@ class Slice(Function):
         grad.engine.copy(grad, _region(whole, self.index))
         return whole
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return returned(self, grad, lambda g: call(Slice, g, self.index))
+
 
 class Selection(Function):
     """The elements that integer and bool tensors select, as a copy; repeated ones add up their gradients."""
@@ -243,6 +247,9 @@ class Selection(Function):
             whole = grad.engine.full(self.shape, 0, grad.dtype, self.order)
         grad.engine.scatter(whole, self.index, grad, True)
         return whole
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return returned(self, grad, lambda g: getitem(g, self.index))
 
 
 class Gather(Selection):
@@ -289,6 +296,9 @@ class GatherAlong(Function):
         grad.engine.scatter_along(whole, self.index, grad, self.axis)
         return whole
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return returned(self, grad, lambda g: call(GatherAlong, g, cast(self.index, dtypes.int64), self.axis, "gather"))
+
 
 class Assign(Function):
     """x with a part overwritten."""
@@ -315,6 +325,15 @@ class Assign(Function):
                 grad.engine.fill(_region(rest, self.index), 0)
             else:
                 grad.engine.scatter(rest, self.index, 0, False)
+        return rest, part
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        rest = part = None
+        if self.needs[1]:
+            part = summed_to(getitem(grad, self.index), self.shape)
+        if self.needs[0]:
+            rest = grad.clone()
+            setitem(rest, self.index, 0)
         return rest, part
 
 

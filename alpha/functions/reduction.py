@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from alpha import dtypes
 from alpha.arguments import Shape, all_axes, flag, number, one_axis, whole
 from alpha.autograd import Function, enters_graph
+from alpha.autograd.composing import returned
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import abs as _abs
-from alpha.functions.elementwise import cast, eq, exp, isfinite, log, maximum, minimum, sqrt, where
+from alpha.functions.elementwise import cast, eq, exp, isfinite, log, maximum, minimum, sign, sqrt, where
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import (
     broadcast_view,
@@ -22,7 +23,7 @@ from alpha.functions.operands import (
     compute,
     still_in_range,
 )
-from alpha.functions.shape import flip, reshape
+from alpha.functions.shape import cat, flip, reshape, split
 from alpha.launches import CUMSUM, REDUCTIONS, VARIANCE, Launches
 from alpha.tensor import Tensor
 
@@ -64,6 +65,11 @@ def _keeping(x: Tensor, shape: Shape, axes: Axes) -> Tensor:
     return Tensor(x.storage, x.offset, kept, tuple(strides), x.dtype)
 
 
+def _kept(x: Tensor, shape: Shape, axes: Axes) -> Tensor:
+    """``_keeping`` by a differentiable function."""
+    return reshape(x, tuple([1 if axis in axes else n for axis, n in enumerate(shape)]))
+
+
 def _count(shape: Shape, axes: Axes) -> int:
     return math.prod(shape[axis] for axis in axes)
 
@@ -81,6 +87,9 @@ class Sum(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return broadcast_view(_keeping(grad, self.shape, self.axes), self.shape)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return _kept(grad, self.shape, self.axes).expand(self.shape)
+
 
 class Mean(Function):
     """The mean over axes."""
@@ -92,6 +101,9 @@ class Mean(Function):
     def backward(self, grad: Tensor) -> Tensor:
         share = compute("div", grad, _count(self.shape, self.axes))
         return broadcast_view(_keeping(share, self.shape, self.axes), self.shape)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return _kept(grad / _count(self.shape, self.axes), self.shape, self.axes).expand(self.shape)
 
 
 class Var(Function):
@@ -110,6 +122,11 @@ class Var(Function):
         x, mean = self.saved
         scale = 2 / self.divisor if self.divisor > 0 else math.nan
         return _var_slopes(_keeping(grad, x.shape, self.axes), x, mean, scale)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        x, _ = self.saved
+        scale = 2 / self.divisor if self.divisor > 0 else math.nan
+        return (x - mean(x, self.axes, True)) * (_kept(grad, x.shape, self.axes) * scale)
 
 
 @pointwise
@@ -131,10 +148,25 @@ class Root(Function):
         (y,) = self.saved
         return _root_slopes(grad, y)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        (y,) = self.saved
+        return _root_slopes(grad, y)
+
 
 @pointwise
 def _root_slopes(grad: Any, y: Any) -> Any:
     return where(eq(y, 0.0), 0.0, grad * 0.5 / y)
+
+
+def _product(x: Tensor, axes: Axes) -> Tensor:
+    """The product over axes, which it keeps, by halves: its gradients are exact where factors are 0."""
+    for axis in axes:
+        if x.shape[axis] == 0:
+            x = x.sum(axis, True) + 1.0
+        while (length := x.shape[axis]) > 1:
+            first, second, *rest = split(x, length // 2, axis)
+            x = cat([first * second, *rest], axis)
+    return x
 
 
 class Prod(Function):
@@ -159,6 +191,15 @@ class Prod(Function):
         grad, y = _keeping(grad, x.shape, self.axes), _keeping(y, x.shape, self.axes)
         engine: Engine = x.engine
         return engine.prod_grad(grad, x, y, self.axes, self.everything)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        from alpha.autograd.composing import by_formula
+
+        x = self.saved[0]
+        if not self.axes:
+            return grad * 1.0
+        (dx,) = by_formula(lambda x: _product(x, self.axes), (x,), _kept(grad, x.shape, self.axes))
+        return grad.engine.full(x.shape, 0, x.dtype) if dx is None else dx
 
 
 def sum(
@@ -338,6 +379,9 @@ class Cumsum(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return flip(grad.engine.cumsum(flip(grad, self.axis), self.axis), self.axis)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return flip(cumsum(flip(grad, (self.axis,)), self.axis), (self.axis,))
+
 
 def cumsum(x: Tensor, dim: int | None = None, *, dtype: dtypes.DtypeLike | None = None, axis: Any = None) -> Tensor:
     """Running sums along an axis; of bools and integers int64."""
@@ -378,6 +422,12 @@ class Extreme(Function):
         share = compute("div", _keeping(grad, x.shape, self.axes), cast(count, x.dtype))
         return compute("where", found, share, 0.0)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        x, y = self.saved
+        found = (x.detach() == _kept(y.detach(), x.shape, self.axes)) | (x.detach() != x.detach())
+        share = _kept(grad, x.shape, self.axes) / sum(cast(found, x.dtype), self.axes, True)
+        return where(found, share, 0.0)
+
 
 class Chosen(Function):
     """The elements at given positions along an axis, one each."""
@@ -402,6 +452,18 @@ class Chosen(Function):
             grad, _with_axis(index, shape, self.axis), self.axis, self.shape, order
         )
         return found
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        from alpha.functions.indexing import take_along_dim
+
+        (index,) = self.saved
+        kept = (*index.shape[: self.axis], 1, *index.shape[self.axis :])
+
+        def again(g: Tensor) -> Tensor:
+            taken = take_along_dim(g, index.reshape(kept), self.axis)
+            return taken if grad.ndim == len(self.shape) else taken.reshape(index.shape)
+
+        return returned(self, grad, again)
 
 
 def _with_axis(x: Tensor, shape: Shape, axis: int) -> Tensor:
@@ -541,6 +603,12 @@ class Sort(Function):
         found: Tensor = grad.engine.gather_along_grad(grad, indices, self.axis, grad.shape, grad.memory_order())
         return found
 
+    def backward_in_graph(self, grad: Tensor, _: Tensor | None) -> Tensor:
+        from alpha.functions.indexing import take_along_dim
+
+        indices = still_in_range("sort", self.saved[0], self.axis, grad.shape)
+        return returned(self, grad, lambda g: take_along_dim(g, indices, self.axis), None)
+
 
 def sort(
     x: Tensor, dim: int = -1, descending: bool = False, stable: bool = True, *, axis: int | None = None
@@ -577,6 +645,11 @@ class LogSumExp(Function):
         x, y = self.saved
         kept = _keeping(grad, x.shape, self.axes)
         return _shares(kept, x, y)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        x = self.saved[0]
+        y = logsumexp(x, self.axes, True)
+        return _shares(_kept(grad, x.shape, self.axes), x, y)
 
 
 @pointwise
@@ -620,6 +693,10 @@ class EuclideanNorm(Function):
         grad, y = _keeping(grad, x.shape, self.axes), _keeping(y, x.shape, self.axes)
         return _norm_slopes(grad, x, y)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        x, y = self.saved
+        return _norm_slopes(_kept(grad, x.shape, self.axes), x, _kept(y, x.shape, self.axes))
+
 
 @pointwise
 def _norm_slopes(grad: Any, x: Any, y: Any) -> Any:
@@ -639,6 +716,9 @@ class NonZeros(Function):
         out = grad.engine.empty(self.shape, grad.dtype)
         grad.engine.fill(out, 0)
         return out
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return grad.engine.full(self.shape, 0, grad.dtype)
 
 
 class PowerNorm(Function):
@@ -671,6 +751,15 @@ class PowerNorm(Function):
             slope = compute("mul", x, _raised(size, p - 2))
         scale = compute("where", compute("eq", y, 0), 0.0, compute("div", grad, _raised(y, p - 1)))
         return compute("mul", slope, scale)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        x = self.saved[0]
+        p, axes = self.p, self.axes
+        size = _abs(x)
+        y = _kept(sum(size, axes) if p == 1 else sum(size**p, axes) ** (1 / p), x.shape, axes)
+        rest = where(eq(size, 0.0), 0.0, where(eq(size, 0.0), 1.0, size) ** (p - 1))
+        scale = where(eq(y, 0.0), 0.0, where(eq(y, 0.0), 1.0, y) ** (1 - p))
+        return sign(x) * rest * scale * _kept(grad, x.shape, axes)
 
 
 def _raised(x: Tensor, p: float) -> Tensor:

@@ -97,6 +97,9 @@ class Reshape(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return _reshaped(grad, self.shape)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return reshape(grad, self.shape)
+
 
 def _reshaped(x: Tensor, shape: Shape) -> Tensor:
     strides = view_strides(x.shape, x.strides, shape)
@@ -120,6 +123,9 @@ class Permute(Function):
     def backward(self, grad: Tensor) -> Tensor:
         axes = _inverse(self.axes)
         return Tensor(grad.storage, grad.offset, *_permuted(grad.shape, grad.strides, axes), grad.dtype)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return permute(grad, _inverse(self.axes))
 
 
 @lru_cache(maxsize=8192)
@@ -145,6 +151,11 @@ class Expand(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return sum_to(grad, self.shape)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        from alpha.expressions.functions import summed_to
+
+        return summed_to(grad, self.shape)
+
 
 class Split(Function):
     """Pieces along an axis."""
@@ -168,6 +179,13 @@ class Split(Function):
         return some.engine.concat(pieces, self.axis, self.like)
 
     fresh = True
+
+    def backward_in_graph(self, *grads: Tensor | None) -> Tensor:
+        some = next(grad for grad in grads if grad is not None)
+        before, after = some.shape[: self.axis], some.shape[self.axis + 1 :]
+        shapes = [(*before, size, *after) for size in self.sizes]
+        whole = [some.engine.full(s, 0, some.dtype) if g is None else g for g, s in zip(grads, shapes, strict=True)]
+        return cat(whole, self.axis)
 
 
 def _cut(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
@@ -468,6 +486,9 @@ class Concat(Function):
     def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
         return _cut(grad, self.sizes, self.axis)
 
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor, ...]:
+        return split(grad, self.sizes, self.axis)
+
 
 class Stack(Function):
     """Tensors of one shape side by side along a new axis."""
@@ -485,6 +506,9 @@ class Stack(Function):
             [Tensor(grad.storage, grad.offset + i * step, shape, strides, grad.dtype) for i in range(grad.shape[axis])]
         )
 
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor, ...]:
+        return tuple([piece.squeeze(self.axis) for piece in split(grad, 1, self.axis)])
+
 
 class Flip(Function):
     """The elements in reverse order along axes."""
@@ -497,6 +521,9 @@ class Flip(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         return grad.storage.engine.flip(grad, self.axes)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return flip(grad, self.axes)
 
 
 class Tile(Function):
@@ -546,6 +573,11 @@ class Tile(Function):
         """A view of a tensor of the result's shape with each axis as two."""
         strides = tuple([s for n, stride in zip(self.shape, y.strides, strict=True) for s in (n * stride, stride)])
         return Tensor(y.storage, y.offset, self._paired(), strides, y.dtype)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        from alpha.autograd.composing import returned
+
+        return returned(self, grad, lambda g: call(Tile, g, self.counts, self.shape))
 
 
 def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
