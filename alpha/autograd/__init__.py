@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from alpha.autograd.anomaly import detect_anomaly, set_detect_anomaly
+from alpha.autograd.contexts import once_differentiable
 from alpha.autograd.function import Edge, Function, edges_of, enters_graph
 from alpha.autograd.modes import (
     enable_grad,
@@ -48,6 +49,7 @@ __all__ = [
     "is_recorded",
     "leads_to_inference",
     "no_grad",
+    "once_differentiable",
     "set_detect_anomaly",
     "set_grad_enabled",
     "view_of",
