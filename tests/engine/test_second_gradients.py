@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(2, 4, 4), (2, 4, 4), (2, 4, 3)]
     ),
     "attention, mask": (
-        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), [(2, 3, 4), (2, 5, 4), (2, 5, 3), (3, 5)]
+        F.scaled_dot_product_attention, [(2, 3, 4), (2, 5, 4), (2, 5, 3), (3, 5)]
     ),
 }  # fmt: skip
 

@@ -28,6 +28,8 @@ from alpha import nn, optim
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import AlphaError
+from tests.robustness.cases import Draw, Input, walk
+from tests.robustness.records import RECORDS
 
 SECONDS = 1.0
 """Most processor time for one call; a second try decides, since a first one may compile kernels."""
@@ -110,6 +112,50 @@ def defaults(function: Call) -> dict[str, Any] | None:
     return found
 
 
+def recorded(name: str, function: Any, engine: Engine) -> dict[str, Any] | None:
+    """Arguments by name that the campaign's record of a function draws; None where it has no record."""
+    record = next((one for one in RECORDS if one.name == name and one.call is None), None)
+    if record is None or function is None:
+        return None
+    for index in range(1000):
+        draw = Draw(7, index, 60)
+        case = record.draw(draw)
+        tensors = case.inputs()
+        if draw.values == "ordinary" and case.valid and all(one.numpy().size for one in tensors):
+
+            def made(one: Input) -> alpha.Tensor:
+                x = alpha.tensor(np.ascontiguousarray(one.numpy()), engine=engine)
+                return x.requires_grad_(one.base.requires_grad)
+
+            args, options = walk((case.args, case.options), made)
+            bound = inspect.signature(function).bind(*args, **options)
+            return dict(bound.arguments)
+    return None
+
+
+USUAL: dict[str, Any] = {
+    "in_channels": 4, "out_channels": 2, "in_features": 4, "out_features": 2, "in1_features": 4, "in2_features": 3,
+    "num_features": 4, "num_channels": 4, "num_groups": 2, "kernel_size": 3, "output_size": 2, "input_size": 4,
+    "hidden_size": 3, "embed_dim": 4, "num_heads": 2, "d_model": 4, "nhead": 2, "dim_feedforward": 8, "padding": 1,
+    "num_embeddings": 5, "embedding_dim": 2, "upscale_factor": 2, "downscale_factor": 2, "groups": 2, "size": 3,
+    "normalized_shape": 3, "num_layers": 1, "unflattened_size": (2, 2), "dim": 1, "norm_type": 2.0, "n_classes": 6,
+    "cutoffs": [2, 4], "value": 1.0,
+}  # fmt: skip
+"""Arguments of layers' constructors by their names."""
+
+
+def usual(kind: Call) -> dict[str, Any] | None:
+    """Arguments by name that a layer's constructor takes; None where one is not among the usual ones."""
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is parameter.empty and name not in USUAL:
+            return None
+        found[name] = parameter.default if parameter.default is not parameter.empty else USUAL[name]
+    return found
+
+
 class Samples:
     """Arguments that every public function takes, made anew for each call."""
 
@@ -185,7 +231,7 @@ class Samples:
         norm = {"weight": f(3), "bias": f(3), "eps": 1e-5}
         running = {"running_mean": f(3, grad=False), "running_var": f(3, grad=False), "momentum": 0.1}
         rows = {"target": i(2, 0), "reduction": "mean", "ignore_index": -100, "weight": f(3, grad=False)}
-        return found | {
+        found |= {
             "arange": {"start": 0, "end": 3, "step": 1, **creation},
             "eye": {"rows": 2, "columns": 3, **creation},
             "celu": {"x": x, "alpha": 1.0, "inplace": False},
@@ -256,13 +302,19 @@ class Samples:
             "transpose": {"x": x, "first": 0, "second": 1},
             "unsqueeze": {"x": x, "dim": 0},
         }  # fmt: skip
+        for name in alpha.functions.__all__:
+            if name not in {listed.split()[0] for listed in found}:
+                given = recorded(f"alpha.{name}", getattr(alpha, name), self.engine)
+                if given is not None:
+                    found[name] = given
+        return found
 
     def methods(self) -> dict[str, dict[str, Any]]:
         """Arguments by the names of Tensor's methods, of a tensor (2, 3) on the graph unless given as ``self``."""
         x = self.floats(2, 3)
         flat = self.floats(2, 3, grad=False)
         reduction = {"dim": 1, "keepdim": False}
-        return {
+        found: dict[str, dict[str, Any]] = {
             "is_contiguous": {"order": (0, 1)}, "size": {"axis": 0}, "pow": {"exponent": 2},
             "clamp": {"min": 0, "max": 1}, "softmax": {"dim": 0}, "log_softmax": {"dim": 0},
             "astype": {"dtype": "int64"},
@@ -294,13 +346,22 @@ class Samples:
             "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
+            "register_post_accumulate_grad_hook": {"hook": lambda leaf: None},
             "__getitem__": {"key": 0}, "__setitem__": {"self": flat, "key": 0, "value": 1.0}, "__add__": {"y": x},
             "__radd__": {"other": 1.0}, "__sub__": {"y": x}, "__mul__": {"y": x}, "__truediv__": {"y": x},
             "__rtruediv__": {"other": 1.0}, "__pow__": {"exponent": 2}, "__rpow__": {"other": 2}, "__mod__": {"y": 2},
             "__floordiv__": {"y": 2}, "__matmul__": {"y": self.floats(3, 2)}, "__eq__": {"other": x},
             "__lt__": {"y": x}, "__and__": {"self": flat > 1, "other": flat > 1},
             "__iadd__": {"self": flat, "other": 1.0},
-                }  # fmt: skip
+        }  # fmt: skip
+        for name, method in vars(alpha.Tensor).items():
+            is_of_tensor = callable(method) and method is not getattr(alpha, name, None)
+            if is_of_tensor and name not in found and name.endswith("_") and not name.startswith("_"):
+                given = recorded(f"alpha.{name[:-1]}", getattr(alpha, name[:-1], None), self.engine)
+                if given is not None:
+                    first, *others = given
+                    found[name] = {"self": given[first].detach(), **{other: given[other] for other in others}}
+        return found
 
     def layers(self) -> dict[str, tuple[dict[str, Any], tuple[int, ...] | None]]:
         """Constructor's arguments by the names of layers, and the shape of an input; by default of ``defaults``."""
@@ -320,7 +381,7 @@ class Samples:
             found[f"Conv{axes}d"] = conv, shape
             found[f"ConvTranspose{axes}d"] = {**conv, "output_padding": 0}, shape
         window = {"kernel_size": 2, "stride": 2, "padding": 0, "ceil_mode": False}
-        return found | {
+        found |= {
             "GELU": ({"approximate": "tanh"}, (2, 3)),
             "AdaptiveAvgPool2d": ({"output_size": 2}, image),
             "AvgPool2d": ({**window, "count_include_pad": True}, image),
@@ -353,6 +414,13 @@ class Samples:
             "ParameterList": ({"values": [self.floats(2, grad=False)]}, None),
             "ParameterDict": ({"parameters": {"a": self.floats(2, grad=False)}}, None),
         }  # fmt: skip
+        for name in nn.__all__:
+            kind = getattr(nn, name)
+            if isinstance(kind, type) and kind is not nn.Module and name not in found:
+                arguments = usual(kind)
+                if arguments is not None:
+                    found[name] = arguments, None
+        return found
 
     def others(self) -> dict[str, Sample]:
         """Optimizers (with a step), schedulers (with three), initialisers, utilities, switches."""

@@ -1,0 +1,24 @@
+"""What is ours under another name, what is not compared, and what is refused of PyTorch's samples, each with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+SPECIAL: dict[str, Callable[..., Any]] = {}
+"""Our function of an operation, where it is not found by its name."""
+
+_RANDOM = "draws random numbers, which are others than PyTorch's; tests of their distribution hold them"
+NOT_COMPARED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "bernoulli", "empty", "empty_like", "multinomial", "new_empty", "nn.functional.dropout", "normal", "rand",
+            "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform",
+        ),
+        _RANDOM,
+    ),
+}  # fmt: skip
+"""Operations that are not tried, and why."""
+
+REFUSED: dict[str, str] = {}
+"""Operations of which some samples end in an error of ours, and why."""
