@@ -1,4 +1,4 @@
-"""What is ours under another name, what is not compared, and what is refused of PyTorch's samples, each with a reason."""
+"""What is ours under another name, and which of PyTorch's samples are not compared or are refused, with reasons."""
 
 from __future__ import annotations
 
