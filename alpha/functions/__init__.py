@@ -11,11 +11,13 @@ from alpha.functions import drawing as _drawing
 from alpha.functions import dropout as _dropout
 from alpha.functions import elementwise as _elementwise
 from alpha.functions import embedding as _embedding
+from alpha.functions import factorisations as _factorisations
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
 from alpha.functions import interpolate as _interpolate
 from alpha.functions import linalg as _linalg
 from alpha.functions import loss as _loss
+from alpha.functions import matrices as _matrices
 from alpha.functions import norm as _norm
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
@@ -23,6 +25,7 @@ from alpha.functions import piecewise as _piecewise
 from alpha.functions import pooling as _pooling
 from alpha.functions import reduction as _reduction
 from alpha.functions import shape as _shape
+from alpha.functions import solving as _solving
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
@@ -34,11 +37,13 @@ from alpha.functions.drawing import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
 from alpha.functions.embedding import *  # noqa: F403
+from alpha.functions.factorisations import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
 from alpha.functions.interpolate import *  # noqa: F403
 from alpha.functions.linalg import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
+from alpha.functions.matrices import *  # noqa: F403
 from alpha.functions.norm import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
@@ -46,6 +51,7 @@ from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.pooling import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
+from alpha.functions.solving import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += _activation.__all__
@@ -56,6 +62,9 @@ __all__ += _creation.__all__
 __all__ += _drawing.__all__
 __all__ += _dropout.__all__
 __all__ += _elementwise.__all__
+__all__ += _solving.__all__
+__all__ += _matrices.__all__
+__all__ += _factorisations.__all__
 __all__ += _embedding.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__

@@ -31,10 +31,11 @@ def operations() -> Iterator[Any]:
     yield from op_db
 
 
-def ours(name: str, special: dict[str, Callable[..., Any]]) -> Callable[..., Any] | None:
+def ours(name: str, special: dict[str, Callable[..., Any]], variant: str = "") -> Callable[..., Any] | None:
     """Our function of an operation's name: in nn.functional, in a namespace, of alpha, or a method; None for none."""
-    if name in special:
-        return special[name]
+    for key in (f"{name}.{variant}", name):
+        if key in special:
+            return special[key]
     first, _, last = name.rpartition(".")
     if first == "nn.functional":
         return getattr(F, last, None)
@@ -70,12 +71,13 @@ def tried(operation: Any, function: Callable[..., Any], sample: Any, dtype: str)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            theirs = flat(operation.op(*given, **sample.kwargs))
+            theirs = flat(sample.output_process_fn_grad(operation.op(*given, **sample.kwargs)))
     except Exception:
         return "skipped"
     pairs: dict[int, tuple[Any, alpha.Tensor]] = {}
     try:
-        results = flat(function(*converted(list(given), pairs), **converted(dict(sample.kwargs), pairs)))
+        result = function(*converted(list(given), pairs), **converted(dict(sample.kwargs), pairs))
+        results = flat(sample.output_process_fn_grad(result))
     except AlphaError:
         return "refused"
     if len(results) != len(theirs):

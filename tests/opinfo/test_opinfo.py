@@ -24,7 +24,7 @@ def tried_operations() -> list[tuple[Any, Any]]:
     """PyTorch's operations that we have, with our function."""
     found = []
     for operation in samples.operations():
-        function = samples.ours(operation.name, SPECIAL)
+        function = samples.ours(operation.name, SPECIAL, operation.variant_test_name)
         if function is not None and operation.name not in NOT_COMPARED:
             found.append((operation, function))
     return found
