@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha.arguments import flag
 from alpha.autograd import Function
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, described
 from alpha.functions.elementwise import where
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import call
@@ -169,8 +169,8 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> QR:
         mode: "reduced"; "complete" for a square Q; "r" for R alone, Q being empty.
     """
     check_matrix("qr", A)
-    if mode not in ("reduced", "complete", "r"):
-        raise ArgumentError(f"[qr] expected mode 'reduced', 'complete' or 'r', got {mode!r}")
+    if not isinstance(mode, str) or mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(f"[qr] expected mode 'reduced', 'complete' or 'r', got {described(mode)}")
     q, r = call(Orthogonal, A, "reduced" if mode == "r" else mode)
     return QR(A.engine.empty((0,), A.dtype) if mode == "r" else q, r)
 
@@ -213,8 +213,8 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
     The gradient of eigenvectors is not finite where eigenvalues are equal.
     """
     check_matrix("eigh", A, square=True)
-    if UPLO not in ("L", "U", "l", "u"):
-        raise ArgumentError(f"[eigh] expected UPLO as 'L' or 'U', got {UPLO!r}")
+    if not isinstance(UPLO, str) or UPLO not in ("L", "U", "l", "u"):
+        raise ArgumentError(f"[eigh] expected UPLO as 'L' or 'U', got {described(UPLO)}")
     return Eigen(*call(Symmetric, A, UPLO.upper()))
 
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.arguments import flag, number, one_axis, whole
+from alpha.arguments import all_axes, flag, number, one_axis, whole
 from alpha.dtypes import is_float
-from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.elementwise import where
 from alpha.functions.factorisations import svdvals
 from alpha.functions.linalg import matmul
-from alpha.functions.operands import check_float
+from alpha.functions.operands import check_float, check_room
 from alpha.functions.reduction import norm as power_norm
 from alpha.functions.solving import check_matrix, identity, inv, pinv, solve, swapped
 from alpha.tensor import Tensor
@@ -85,7 +85,8 @@ def matrix_rank(A: Tensor, *, tol: Any = None, atol: Any = None, rtol: Any = Non
     """
     check_matrix("matrix_rank", A)
     flag("matrix_rank", "hermitian", hermitian)
-    atol = tol if atol is None else atol
+    atol = _bound(tol if atol is None else atol)
+    rtol = _bound(rtol)
     s = svdvals(A.detach())
     if 0 in s.shape:
         return A.engine.from_numpy(np.zeros(A.shape[:-2], np.int64))
@@ -95,14 +96,25 @@ def matrix_rank(A: Tensor, *, tol: Any = None, atol: Any = None, rtol: Any = Non
     return (s > bound).sum(-1)
 
 
+def _bound(value: Any) -> Any:
+    """A bound on singular values: None, a number or a tensor of one per matrix."""
+    return value if value is None or isinstance(value, Tensor) else number("matrix_rank", "tol, atol and rtol", value)
+
+
 def _column(value: Any) -> Any:
     """A number, or one per matrix as a column."""
     return value.unsqueeze(-1) if isinstance(value, Tensor) and value.ndim else value
 
 
+def _order(name: str, value: Any) -> Any:
+    """The order of a norm: a name, a number, or None."""
+    return value if value is None or isinstance(value, str) else number(name, "the order", value)
+
+
 def cond(A: Tensor, p: Any = None) -> Tensor:
     """The condition number of each of the matrices: norm(A) times norm(inv(A)), by default in the 2-norm."""
     check_matrix("cond", A)
+    p = _order("cond", p)
     if p in (None, 2, -2):
         s = svdvals(A)
         return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
@@ -130,7 +142,8 @@ def matrix_norm(
     keepdim = flag(name, "keepdim", keepdim)
     axes = tuple([one_axis(name, axis, A.ndim) for axis in dim]) if isinstance(dim, tuple | list) else ()
     if len(set(axes)) != 2:
-        raise ShapeError(f"[{name}] expected two axes as dim, got {dim!r}")
+        raise ShapeError(f"[{name}] expected two axes as dim, got {described(dim)}")
+    ord = _order(name, ord)
     x = A if dtype is None else A.astype(dtype)
     if ord == "fro":
         return power_norm(x, 2, axes, keepdim)
@@ -142,7 +155,9 @@ def matrix_norm(
         sums = moved.abs().sum(-2 if ord in (1, -1) else -1)
         found = (sums.max(-1) if ord > 0 else sums.min(-1)).values
     else:
-        raise ArgumentError(f"[{name}] expected ord 'fro', 'nuc', 1, 2, infinity or their negatives, got {ord!r}")
+        raise ArgumentError(
+            f"[{name}] expected ord 'fro', 'nuc', 1, 2, infinity or their negatives, got {described(ord)}"
+        )
     if keepdim:
         for axis in sorted(axes):
             found = found.unsqueeze(axis)
@@ -175,8 +190,8 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     """
     check_matrix("lstsq", A)
     check_float("lstsq", B)
-    if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
-        raise ArgumentError(f"[lstsq] expected driver 'gels', 'gelsy', 'gelsd' or 'gelss', got {driver!r}")
+    if driver is not None and (not isinstance(driver, str) or driver not in ("gels", "gelsy", "gelsd", "gelss")):
+        raise ArgumentError(f"[lstsq] expected driver 'gels', 'gelsy', 'gelsd' or 'gelss', got {described(driver)}")
     vectors = B.ndim == A.ndim - 1
     right = B.unsqueeze(-1) if vectors else B
     solution = matmul(pinv(A, rtol=rcond), right)
@@ -194,9 +209,10 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
 
 def multi_dot(tensors: Any) -> Tensor:
     """The product of several matrices, in the order that takes the fewest multiplications."""
+    if not isinstance(tensors, tuple | list) or len(tensors) < 2:
+        raise ArgumentError(f"[multi_dot] expected a list of two tensors or more, got {described(tensors)}")
     given = list(tensors)
-    if len(given) < 2:
-        raise ArgumentError(f"[multi_dot] expected two tensors or more, got {len(given)}")
+    check_float("multi_dot", *given)
     first, last = given[0], given[-1]
     if first.ndim == 1:
         given[0] = first.unsqueeze(0)
@@ -246,7 +262,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """X of tensordot(A, X) = B; ``dims``: axes of A that are moved to its end first."""
     check_float("tensorsolve", A, B)
     if dims is not None:
-        last = [axis % A.ndim for axis in dims]
+        last = list(all_axes("tensorsolve", dims, A.ndim))
         A = A.permute((*[axis for axis in range(A.ndim) if axis not in last], *last))
     shape = A.shape[B.ndim :]
     if math.prod(shape) != B.numel() or math.prod(A.shape[: B.ndim]) != B.numel():
@@ -260,6 +276,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
         raise DtypeError(f"[vander] expected a tensor of vectors (..., n), got {type(x).__name__}")
     x = x.unsqueeze(0) if x.ndim == 0 else x
     count = x.shape[-1] if N is None else whole("vander", "N", N, 1)
+    check_room(x.engine, (*x.shape, count), x.dtype)
     powers = x.engine.from_numpy(np.arange(count, dtype=x.dtype if is_float(x.dtype) else np.int64))
     return x.unsqueeze(-1) ** powers
 
@@ -276,6 +293,12 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     check_matrix("householder_product", A)
     check_float("householder_product", tau)
     rows, columns = A.shape[-2:]
+    if columns > rows or tau.ndim != A.ndim - 1 or tau.shape[:-1] != A.shape[:-2] or tau.shape[-1] > columns:
+        raise ShapeError(
+            f"[householder_product] expected A (..., M, N) with N <= M and tau (..., K) with K <= N, got A: {A.shape} "
+            f"and tau: {tau.shape}"
+        )
+    A.engine.check_owner("householder_product", tau)
     unit = np.eye(rows, columns)
     result = where(_none(A), A, A.engine.from_numpy(np.asarray(unit, A.dtype)))
     for place in reversed(range(tau.shape[-1])):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.arguments import broadcast_shapes, flag
+from alpha.arguments import broadcast_shapes, flag, number
 from alpha.autograd import Function
 from alpha.errors import NumericsError, ShapeError
 from alpha.functions.elementwise import where
@@ -355,13 +355,13 @@ def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = Fal
     """
     check_matrix("pinv", A)
     hermitian = flag("pinv", "hermitian", hermitian)
-    relative, absolute = [None if v is None else float(v) for v in (rtol, atol)]
+    relative, absolute = [None if v is None else number("pinv", "rtol and atol", v) for v in (rtol, atol)]
     return call(PseudoInverse, A, relative, absolute or 0.0, hermitian)
 
 
 def pinverse(A: Tensor, rcond: float = 1e-15) -> Tensor:
     """The pseudo-inverse of each of the matrices: ``linalg.pinv`` with ``rtol=rcond``."""
-    return call(PseudoInverse, check_matrix("pinverse", A), float(rcond), 0.0, False)
+    return call(PseudoInverse, check_matrix("pinverse", A), number("pinverse", "rcond", rcond), 0.0, False)
 
 
 # -- checked forms -----------------------------------------------------------------------------------------------------

@@ -305,8 +305,21 @@ class Samples:
         for name in alpha.functions.__all__:
             if name not in {listed.split()[0] for listed in found}:
                 given = recorded(f"alpha.{name}", getattr(alpha, name), self.engine)
+                given = self.by_names(getattr(alpha, name)) if given is None else given
                 if given is not None:
                     found[name] = given
+        return found
+
+    def by_names(self, function: Call) -> dict[str, Any] | None:
+        """Arguments that functions of matrices take, told by their names."""
+        matrix = alpha.tensor(np.array([[2, 1], [1, 3]], np.float32), engine=self.engine, requires_grad=True)
+        usual = {"A": matrix, "B": matrix, "L": matrix, "b": matrix, "x": matrix, "y": matrix, "tau": matrix[0], "n": 2,
+                 "tensors": [matrix, matrix], "upper": True}  # fmt: skip
+        found: dict[str, Any] = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.default is parameter.empty and name not in usual:
+                return None
+            found[name] = usual[name] if parameter.default is parameter.empty else parameter.default
         return found
 
     def methods(self) -> dict[str, dict[str, Any]]:
@@ -497,6 +510,12 @@ class Samples:
             "set_image_layout": (layout_of, {"layout": "NHWC"}),
             "no_grad": (lambda on: alpha.set_grad_enabled(on).__enter__(), {"on": True}),
             "linalg.gemv": (alpha.linalg.gemv, {"A": x, "x": self.floats(3), "trans": False}),
+            **{
+                f"linalg.{name}": (getattr(alpha.linalg, name), given)
+                for name in alpha.linalg.__all__
+                if name not in ("gemv", "ger", "ger_")
+                and (given := self.by_names(getattr(alpha.linalg, name))) is not None
+            },
             "assert_close": (alpha_testing().assert_close, {"actual": x, "expected": x, "rtol": 0.0, "atol": 0.0}),
             "gradcheck": (
                 lambda **given: alpha_testing().gradcheck(alpha.exp, given.pop("x"), **given),

@@ -16,6 +16,7 @@ _MODULE = "holds other modules or parameters and computes nothing itself"
 _STATE = "keeps state over many steps: the tests of nn and optim compare it with PyTorch"
 _DEVICE = "needs a second engine"
 _CALLS = "calls one function that has a record"
+_OPINFO = "PyTorch's own samples hold its results and gradients (tests/opinfo), hostile.py its errors"
 _WRITES = "writes into a tensor what a function with a record makes of it, as others do that have records"
 
 _LEAF_METHODS = """
@@ -23,6 +24,12 @@ __init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__
 __dlpack_device__ __contains__ __delitem__ __format__ __reversed__ __reduce__ __reduce_ex__ __getstate__ __setstate__
 __copy__ dense strided view dim numel element_size size stride memory_order is_contiguous backward requires_grad_
 retain_grad register_hook T
+"""
+
+_PRODUCTS = ("dot", "gemv", "ger", "ger_", "matmul", "outer")
+_MATRICES = """
+cholesky cholesky_inverse cholesky_solve det inverse logdet matrix_exp matrix_power pinverse qr slogdet svd
+triangular_solve
 """
 
 _CALLING_METHODS = """
@@ -69,6 +76,11 @@ EXCLUDED: dict[str, str] = {
         _NO_FUNCTION,
     ),
     **dict.fromkeys(("alpha.load", "alpha.save"), _FILES),
+    **dict.fromkeys([f"alpha.linalg.{name}" for name in alpha.linalg.__all__ if name not in _PRODUCTS], _OPINFO),
+    **dict.fromkeys([f"alpha.{name}" for name in _MATRICES.split()], _OPINFO),
+    "alpha.inference_mode": _NO_FUNCTION,
+    "alpha.is_inference_mode_enabled": _NO_FUNCTION,
+    "alpha.Tensor.register_post_accumulate_grad_hook": _LEAF,
     "alpha.graph": "captures a step on a device: its own tests replay it",
     **dict.fromkeys(
         ("alpha.random.philox", "alpha.random.words", "alpha.random.uniforms"),
