@@ -75,6 +75,10 @@ def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     if type(dim) is int and -ndim <= dim < ndim:
         return (dim if dim >= 0 else dim + ndim,)
     given = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if not ndim:  # a tensor without axes takes those of one with one axis, as in PyTorch
+        for d in given:
+            one_axis(function, d, 1)
+        return ()
     axes = sorted(one_axis(function, d, ndim) for d in given)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")

@@ -33,6 +33,7 @@ from alpha.composed import (
     losses,
     normalisation,
     optimizers,
+    ordering,
     padding,
     pointwise,
     pooling,
@@ -366,9 +367,21 @@ class Engine(ABC):
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         """Values in ascending stable order along an axis, and their int64 indices."""
 
+    def topk(self, x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+        """The first ``k`` elements along an axis in descending (ascending) order, and their int64 indices."""
+        return ordering.topk(self, x, k, axis, largest)
+
+    def rank(self, x: Tensor, axis: int, place: int) -> Tensor:
+        """The int64 index, with the axis at length 1, of the element at a place in ascending order along an axis."""
+        return ordering.rank(self, x, axis, place)
+
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         """Running sums along an axis."""
         return arrays.cumsum(self, x, axis)
+
+    def cumprod(self, x: Tensor, axis: int) -> Tensor:
+        """Running products along an axis, of the dtypes that products of elements have."""
+        return arrays.cumprod(self, x, axis)
 
     @abstractmethod
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
@@ -437,6 +450,10 @@ class Engine(ABC):
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         """out[i, index[i, j, k], k] += values[i, j, k], as ``gather_along`` reads; repeated indices add up."""
         arrays.scatter_along(self, out, index, values, axis)
+
+    def put_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
+        """out[i, index[i, j, k], k] = values[i, j, k], as ``scatter_along`` adds; repeated places keep one."""
+        arrays.put_along(self, out, index, values, axis)
 
     def gather_along_grad(
         self, dy: Tensor, index: Tensor, axis: int, shape: Sequence[int], order: Sequence[int]

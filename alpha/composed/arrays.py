@@ -152,6 +152,11 @@ def scatter_along(engine: Engine, out: Tensor, index: Tensor, values: Tensor, ax
     engine.scatter(out, _positions(engine, index, axis), values, accumulate=True)
 
 
+def put_along(engine: Engine, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
+    """The positions along the other axes are indices too."""
+    engine.scatter(out, _positions(engine, index, axis), values, accumulate=False)
+
+
 def _positions(engine: Engine, index: Tensor, axis: int) -> tuple[Tensor, ...]:
     """An index for every axis: the given one for ``axis``, 0, 1, ... for the others."""
     found = grid(engine, index.shape)
@@ -188,6 +193,13 @@ def cumsum(engine: Engine, x: Tensor, axis: int) -> Tensor:
     with np.errstate(all="ignore"):
         sums = np.cumsum(engine.to_numpy(x), axis, info(x.dtype).accumulator)
     return copied(engine, engine.from_numpy(sums), info(x.dtype).total, x.memory_order())
+
+
+def cumprod(engine: Engine, x: Tensor, axis: int) -> Tensor:
+    """The products are made on the host, those of floats in float64."""
+    with np.errstate(all="ignore"):
+        products = np.cumprod(engine.to_numpy(x), axis, info(x.dtype).accumulator)
+        return engine.from_numpy(products.astype(info(x.dtype).total, copy=False))
 
 
 def gemv(engine: Engine, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:

@@ -1,0 +1,150 @@
+"""What is gathered along an axis on the way: running sums, products and extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes
+from alpha.arguments import one_axis
+from alpha.autograd import Function
+from alpha.functions.axes import ValuesAndIndices, numpy_names, of_line
+from alpha.functions.elementwise import cast, eq, exp, gt, log, logical_and, lt, where
+from alpha.functions.joining import flip
+from alpha.functions.operands import call, check_float, check_tensor
+from alpha.functions.sorting import found_at
+from alpha.launches import CUMSUM
+from alpha.tensor import Tensor
+
+__all__ = ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"]
+
+
+class Cumsum(Function):
+    """Running sums; the gradient is the running sum from the other end."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axis: int) -> Tensor:
+        self.axis = axis
+        return x.engine.cumsum(x, axis)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return from_end(cumsum, grad, self.axis)
+
+
+def from_end(function: Callable[..., Tensor], x: Tensor, axis: int) -> Tensor:
+    """A running function that begins at the other end of the axis."""
+    return flip(function(flip(x, axis), axis), axis)
+
+
+def cumsum(x: Tensor, dim: int | None = None, *, dtype: dtypes.DtypeLike | None = None, axis: Any = None) -> Tensor:
+    """Running sums along an axis; of bools and integers int64."""
+    if dtype is not None:
+        x = cast(x, dtype)
+    if axis is not None:
+        dim, _ = numpy_names("cumsum", dim, axis, False, None)
+    found: Tensor | None = CUMSUM.launch_outside(x, dim)
+    if found is not None:
+        return found
+    check_tensor("cumsum", x)
+    if not x.shape:
+        return of_line(cumsum, x, dim)  # type: ignore[no-any-return]
+    place = one_axis("cumsum", dim, x.ndim)
+    result = call(Cumsum, x, place)
+    if not result.requires_grad:
+        x.storage.engine.alias(CUMSUM, (x, place), CUMSUM, (x, dim))
+    return result
+
+
+class Cumprod(Function):
+    """Running products; the gradient is exact where factors are 0."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, axis: int) -> Tensor:
+        self.axis = axis
+        y = x.engine.cumprod(x, axis)
+        self.save(x, y)
+        return y
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """The running sum from the end of grad * y, over x.
+
+        From the first 0 of a line on all products are 0. That 0 itself has the products with 1 in its place, up to the
+        next 0; what is behind it has none.
+        """
+        x, y = self.saved
+        is_zero = eq(x, 0.0)
+        if not is_zero.any().item():
+            return from_end(cumsum, grad * y, self.axis) / x
+        is_first = logical_and(is_zero, eq(cumsum(is_zero, self.axis), 1))
+        without = cumprod(where(is_first, 1.0, x), self.axis)
+        before = from_end(cumsum, grad * y, self.axis) / where(is_zero, 1.0, x)
+        return where(is_first, from_end(cumsum, grad * without, self.axis), before)
+
+
+def cumprod(x: Tensor, dim: int, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+    """Running products along an axis; of bools and integers int64."""
+    if dtype is not None:
+        x = cast(x, dtype)
+    check_tensor("cumprod", x)
+    if not x.shape:
+        found: Tensor = of_line(cumprod, x, dim)
+        return found
+    axis = one_axis("cumprod", dim, x.ndim)
+    return call(Cumprod, x if dtypes.is_float(x.dtype) else cast(x, dtypes.info(x.dtype).total), axis)
+
+
+def cummax(x: Tensor, dim: int) -> ValuesAndIndices:
+    """The largest element so far along an axis, and where it is: the last of equal ones. NaN is the largest."""
+    return _extremes_so_far("cummax", np.maximum, x, dim)
+
+
+def cummin(x: Tensor, dim: int) -> ValuesAndIndices:
+    """The smallest element so far along an axis, and where it is: the last of equal ones. NaN is the smallest."""
+    return _extremes_so_far("cummin", np.minimum, x, dim)
+
+
+def _extremes_so_far(name: str, choose: np.ufunc, x: Tensor, dim: int) -> ValuesAndIndices:
+    check_tensor(name, x)
+    if not x.shape:
+        found: ValuesAndIndices = of_line(cummax if choose is np.maximum else cummin, x, dim)
+        return found
+    axis = one_axis(name, dim, x.ndim)
+    given = x.engine.to_numpy(x.detach())
+    values = choose.accumulate(given, axis)
+    is_chosen = (given == values) | np.isnan(given)
+    places = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    indices = np.maximum.accumulate(np.where(is_chosen, places, 0), axis)
+    return found_at(x, x.engine.from_numpy(values), x.engine.from_numpy(indices), axis)
+
+
+class LogCumsumExp(Function):
+    """Logarithms of running sums of powers of e."""
+
+    def forward(self, x: Tensor, axis: int) -> Tensor:
+        self.axis = axis
+        with np.errstate(all="ignore"):
+            y = x.engine.from_numpy(np.logaddexp.accumulate(x.engine.to_numpy(x), axis))
+        self.save(x, y)
+        return y
+
+    def backward(self, grad: Tensor) -> Tensor:
+        """exp(x) times the running sum from the end of grad * exp(-y), in logarithms, those of each sign alone."""
+        x, y = self.saved
+        parts = []
+        for signed, is_there in ((grad, gt(grad, 0.0)), (-grad, lt(grad, 0.0))):
+            logarithm = where(is_there, log(where(is_there, signed, 1.0)), -float("inf"))
+            parts.append(exp(from_end(logcumsumexp, logarithm - y, self.axis) + x))
+        return parts[0] - parts[1]
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """log(cumsum(exp(x))) along an axis, without overflow."""
+    check_float("logcumsumexp", x)
+    if not x.shape:
+        found: Tensor = of_line(logcumsumexp, x, dim)
+        return found
+    return call(LogCumsumExp, x, one_axis("logcumsumexp", dim, x.ndim))
