@@ -142,6 +142,7 @@ def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 
     ``spacing``: a number, one for each axis, or for each axis a vector of its places.
     """
     check_tensor("gradient", x)
+    spacing = 1 if spacing is None else spacing
     order = whole("gradient", "edge_order", edge_order, 1, 2)
     given = range(x.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
     axes = [one_axis("gradient", axis, x.ndim) for axis in given]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from alpha.arguments import one_axis
 from alpha.autograd import Function
 from alpha.errors import ShapeError
-from alpha.functions.indexing import Gather, Selection
+from alpha.functions.indexing import Selection
 from alpha.functions.keys import check_index, positions, within
+from alpha.functions.nothing import nothing
 from alpha.functions.operands import call, check_tensor
 from alpha.functions.shape import broadcast_to, reshape
 from alpha.launches import GATHER_ALONG, INDEX_SELECT, TAKE_ALONG_DIM
@@ -73,7 +74,7 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
     axis = one_axis("gather", dim, x.ndim)
     check_index("gather", x, index)
     if not index.numel():  # whatever its shape, as in PyTorch
-        return call(Gather, reshape(x, (-1,)), (index.detach().long(),)) if x.numel() else x.new_empty(index.shape)
+        return nothing(index.shape, x)
     if index.ndim != x.ndim or any(
         n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
     ):

@@ -19,6 +19,7 @@ from alpha.functions.inplace import copy_, write, written_value
 from alpha.functions.keys import check_index, positions, resolved_key
 from alpha.functions.lookups import gather
 from alpha.functions.operands import call, check_tensor
+from alpha.functions.selection import unique
 from alpha.functions.shape import expand, reshape
 from alpha.functions.views import broadcast_tensors
 from alpha.tensor import Tensor
@@ -237,7 +238,7 @@ def scatter_reduce(
     if reduce in _UFUNCS:
         out = call(ReduceAlong, seen, values, places, axis, reduce, includes)
     elif reduce in ("sum", "mean"):
-        kept = seen if includes else scatter(seen, axis, places, 0)
+        kept = seen if includes else scatter(seen, axis, places, False)
         out = scatter_add(kept, axis, places, values)
         if reduce == "mean":
             counts = seen.new_full(seen.shape, 1 if includes else 0, dtype=dtypes.default_int)
@@ -311,18 +312,22 @@ def index_copy_(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
 
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """A copy of x in which the entries along an axis that a vector of integers names hold one number."""
-    return _assigned("index_fill", x, dim, index, _one_number("index_fill", x, value))
+    return _filled("index_fill", x, dim, index, value)
 
 
 def index_fill_(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
     """``index_fill`` into x itself. Returns x."""
-    return _assigned("index_fill_", x, dim, index, _one_number("index_fill_", x, value))
+    return _filled("index_fill_", x, dim, index, value)
 
 
-def _one_number(name: str, x: Tensor, value: Any) -> Any:
-    if isinstance(value, Tensor) and value.shape:
-        raise ShapeError(f"[{name}] expected a number or a tensor without axes, got shape {value.shape}")
-    return written_value(name, x, value)
+def _filled(name: str, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        if value.shape:
+            raise ShapeError(f"[{name}] expected a number or a tensor without axes, got shape {value.shape}")
+        if value.requires_grad:  # which an entry that is named twice must not count twice
+            check_tensor(name, index)
+            index = unique(index)
+    return _assigned(name, x, dim, index, written_value(name, x, value))
 
 
 def index_reduce(

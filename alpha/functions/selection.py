@@ -85,7 +85,9 @@ def unique(
     parts = list(found) if isinstance(found, tuple) else [found]
     if inverse:
         parts[1] = parts[1].reshape(array.shape if axis is None else -1)
-    return _several([x.engine.from_numpy(np.ascontiguousarray(part)) for part in parts])
+    if axis is None:
+        parts[0] = parts[0].reshape(-1)
+    return _several([x.engine.from_numpy(part) for part in parts])
 
 
 def _several(parts: list[Tensor]) -> Any:
@@ -104,7 +106,7 @@ def unique_consecutive(
     counts = flag("unique_consecutive", "return_counts", return_counts)
     given = _array(x)
     axis = None if dim is None else one_axis("unique_consecutive", dim, x.ndim)
-    lines = given.reshape(-1, 1) if axis is None else np.moveaxis(given, axis, 0).reshape(given.shape[axis], -1)
+    lines = given.reshape(-1, 1) if axis is None else _lines(given, axis)
     is_first = np.ones(len(lines), bool)
     is_first[1:] = (lines[1:] != lines[:-1]).any(1)
     places = np.flatnonzero(is_first)
@@ -115,6 +117,12 @@ def unique_consecutive(
     if counts:
         parts.append(np.diff(np.append(places, len(lines))))
     return _several([x.engine.from_numpy(part) for part in parts])
+
+
+def _lines(array: Array, axis: int) -> Array:
+    """A matrix with an entry along an axis in each row."""
+    length = array.shape[axis]
+    return np.moveaxis(array, axis, 0).reshape(length, array.size // length if length else 0)
 
 
 # -- places in an order ------------------------------------------------------------------------------------------

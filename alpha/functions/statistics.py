@@ -193,7 +193,7 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     check_float("histc", x)
     count = whole("histc", "bins", bins, 1)
     values = x.engine.to_numpy(x.detach()).reshape(-1)
-    low, high = _bounds("histc", values, number("histc", "min", min), number("histc", "max", max))
+    low, high = _bounds("histc", values, number("histc", "min", min), number("histc", "max", max), 1.0)
     kind = x.dtype.type
     values = values[(values >= low) & (values <= high)]
     places = ((values - kind(low)) * kind(count) / (kind(high) - kind(low))).astype(np.int64)
@@ -201,12 +201,14 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     return x.engine.from_numpy(counts.astype(x.dtype))
 
 
-def _bounds(name: str, values: np.ndarray[Any, Any], low: float, high: float) -> tuple[float, float]:
-    """The range of the bins: the values' own where it is empty, and one wider where that is empty too."""
+def _bounds(
+    name: str, values: np.ndarray[Any, Any], low: float, high: float, margin: float
+) -> tuple[float, float]:
+    """The range of the bins: the values' own where it is empty, and wider on both sides where that is empty too."""
     if low == high and values.size:
         low, high = float(values.min()), float(values.max())
     if low == high:
-        low, high = low - 1, high + 1
+        low, high = low - margin, high + margin
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ArgumentError(f"[{name}] expected a finite range from min to max, got {low} and {high}")
     return low, high
@@ -232,8 +234,9 @@ def histogram(
         edges = bins.engine.to_numpy(bins.detach())
     else:
         count = whole("histogram", "bins", bins, 1)
-        low, high = (0.0, 0.0) if range is None else (number("histogram", "range", value) for value in range)
-        low, high = _bounds("histogram", values, low, high)
+        empty = (0.0, 0.0) if values.size else (0.0, 1.0)
+        low, high = empty if range is None else (number("histogram", "range", value) for value in range)
+        low, high = _bounds("histogram", values, low, high, 0.5)
         edges = np.linspace(low, high, count + 1, dtype=x.dtype)
     weights = None
     if weight is not None:
@@ -281,7 +284,7 @@ def cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweig
         spread = whole_weight if aweights is None else sum(weights * aweights) / whole_weight
         total = whole_weight - by * (1 if aweights is None else spread)
         covariances = matmul(centred * weights, transpose(centred, 0, 1)) / clamp(total, min=0)
-    return reshape(covariances, ()) if x.ndim < 2 else covariances
+    return reshape(covariances, ()) if rows.shape[0] == 1 else covariances
 
 
 def _weights(name: str, weights: Tensor, rows: Tensor, integers: bool) -> Tensor:
