@@ -11,8 +11,9 @@ import builtins
 from types import FunctionType
 from typing import Any
 
-from alpha import copying, dtypes, walk
+from alpha import copying, dtypes
 from alpha.array_methods import ArrayMethods
+from alpha.autograd import walk
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError
@@ -302,6 +303,7 @@ class Methods(ArrayMethods):  # noqa: PLW1641 (Tensor has its __hash__)
     # -- the graph, and copies ---------------------------------------------------------------------------------------
 
     backward = walk.backward
+    register_post_accumulate_grad_hook = walk.register_post_accumulate_grad_hook
     __deepcopy__ = copying.deep_copy
     __reduce_ex__ = copying.reduced
 

@@ -11,6 +11,7 @@ from alpha import dtypes
 from alpha.arguments import number, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_room, check_tensor
@@ -63,6 +64,15 @@ class Conv2dFunction(Function):
             dx = engine.conv2d_input_grad(dy, w, geometry, groups, accumulate=self.accumulator(0))
         return dx, dw, db, dy if self.needs[3] else None
 
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, y = self.saved
+        if self._slope is not None:
+            dy = where(y.detach() > 0, dy, dy * self._slope)
+        kind = self._geometry, self._groups
+        dx = ConvTranspose2dFunction.apply(dy, w, None, *kind) if self.needs[0] else None
+        dw = Conv2dWeightGradient.apply(x, dy, *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2)) if self.needs[2] else None, dy if self.needs[3] else None
+
 
 class ConvTranspose2dFunction(Function):
     """Y = deconv(X, W), the input gradient of a convolution: KS-deconv-V2 forward, ConvV2 for dX."""
@@ -81,6 +91,29 @@ class ConvTranspose2dFunction(Function):
         dw = engine.conv2d_weight_grad(dy, x, geometry, groups) if self.needs[1] else None
         db = engine.channel_sum(dy) if self.needs[2] else None
         return dx, dw, db
+
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = self.saved
+        kind = self._geometry, self._groups
+        dx = Conv2dFunction.apply(dy, w, None, None, *kind, None) if self.needs[0] else None
+        dw = Conv2dWeightGradient.apply(dy, x, *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2)) if self.needs[2] else None
+
+
+class Conv2dWeightGradient(Function):
+    """dW of Y = conv(X, W), from X and dY: Sk-dilated-V2."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        self._kind = geometry, groups
+        self.save(x, dy)
+        return x.engine.conv2d_weight_grad(x, dy, geometry, groups)
+
+    def backward(self, dw: Tensor) -> tuple[Tensor | None, ...]:
+        x, dy = self.saved
+        dx = ConvTranspose2dFunction.apply(dy, dw, None, *self._kind) if self.needs[0] else None
+        return dx, Conv2dFunction.apply(x, dw, None, None, *self._kind, None) if self.needs[1] else None
 
 
 @of_images("x", "weight", "residual")

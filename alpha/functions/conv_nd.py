@@ -142,6 +142,13 @@ class Conv3dFunction(_VolumeFunction):
         dw = _weight_grad(x, dy, self.geometry, self.groups) if self.needs[1] else None
         return dx, dw, dy.engine.channel_sum(dy) if self.needs[2] else None
 
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = self.saved
+        kind = self.geometry, self.groups
+        dx = ConvTranspose3dFunction.apply(dy, w, None, *kind) if self.needs[0] else None
+        dw = Conv3dWeightGradient.apply(self.argument_in_graph(0, x), dy, *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2, 3)) if self.needs[2] else None
+
 
 class ConvTranspose3dFunction(_VolumeFunction):
     """Y = deconv(X, W), the input gradient of a convolution taken forward."""
@@ -155,6 +162,29 @@ class ConvTranspose3dFunction(_VolumeFunction):
         dx = _convolution(dy, w, None, self.geometry, self.groups, self.into()) if self.needs[0] else None
         dw = _weight_grad(dy, x, self.geometry, self.groups) if self.needs[1] else None
         return dx, dw, dy.engine.channel_sum(dy) if self.needs[2] else None
+
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = self.saved
+        kind = self.geometry, self.groups
+        dx = Conv3dFunction.apply(dy, w, None, *kind) if self.needs[0] else None
+        dw = Conv3dWeightGradient.apply(dy, self.argument_in_graph(0, x), *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2, 3)) if self.needs[2] else None
+
+
+class Conv3dWeightGradient(Function):
+    """dW of Y = conv(X, W), from X and dY."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, dy: Tensor, geometry: VolumeGeometry, groups: int) -> Tensor:
+        self._kind = geometry, groups
+        self.save(x, dy)
+        return _weight_grad(x.contiguous(VOLUME_ORDER), dy.contiguous(VOLUME_ORDER), geometry, groups)
+
+    def backward(self, dw: Tensor) -> tuple[Tensor | None, ...]:
+        x, dy = self.saved
+        dx = ConvTranspose3dFunction.apply(dy, dw, None, *self._kind) if self.needs[0] else None
+        return dx, Conv3dFunction.apply(x, dw, None, *self._kind) if self.needs[1] else None
 
 
 @of_images("x", "weight")

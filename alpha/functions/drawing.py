@@ -253,6 +253,9 @@ class Written(Function):
         out: Tensor = grad.engine.full_like(grad, 0, grad.dtype)
         return out
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return grad.engine.full(grad.shape, 0, grad.dtype)
+
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Every element drawn uniformly from [low, high). Returns x."""

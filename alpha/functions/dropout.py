@@ -12,6 +12,7 @@ from alpha.autograd import Function
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, described
 from alpha.expressions import dropout as expression
+from alpha.functions.elementwise import where
 from alpha.functions.inplace import written_by
 from alpha.tensor import Tensor
 
@@ -33,6 +34,10 @@ class Dropout(Function):
     def backward(self, grad: Tensor) -> Tensor:
         (mask,) = self.saved
         return grad.storage.engine.pointwise("dropout", expression.KEPT, (grad, mask), (self.scale,))[0]
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        (mask,) = self.saved
+        return where(mask, grad * self.scale, 0.0)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

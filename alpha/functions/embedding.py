@@ -7,8 +7,10 @@ from functools import lru_cache
 from alpha import dtypes
 from alpha.arguments import whole
 from alpha.autograd import Function
+from alpha.autograd.composing import returned
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError
+from alpha.functions.elementwise import where
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.launches import INDEX_SELECT
 from alpha.tensor import Tensor
@@ -42,6 +44,15 @@ class Embedding(Function):
             row = whole.strided(self.padding * whole.strides[0], self.shape[1:], whole.strides[1:])
             engine.fill(row, 0)
         return whole
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        (index,) = self.saved
+
+        def again(g: Tensor) -> Tensor:
+            rows: Tensor = g[index]
+            return rows if self.padding is None else where((index != self.padding).unsqueeze(-1), rows, 0.0)
+
+        return returned(self, grad, again)
 
 
 def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:

@@ -50,7 +50,7 @@ class Extreme(Function):
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
         x, y = self.saved
-        found = logical_or(eq(x, restored(y, x.shape, self.axes)), ne(x, x))
+        found = logical_or(eq(x.detach(), restored(y.detach(), x.shape, self.axes)), ne(x.detach(), x.detach()))
         share = restored(grad, x.shape, self.axes) / cast(sum(found, self.axes, True), x.dtype)
         return where(found, share, 0.0)
 

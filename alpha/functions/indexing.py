@@ -9,15 +9,16 @@ from typing import Any
 from alpha import dtypes
 from alpha.arguments import Shape, broadcast_shapes, whole
 from alpha.autograd import Function, enters_graph, view_of
+from alpha.autograd.composing import returned
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError
-from alpha.expressions.functions import pointwise
+from alpha.expressions.functions import pointwise, summed_to
 from alpha.expressions.symbols import is_symbolic
 from alpha.functions.elementwise import where
 from alpha.functions.inplace import check_fits, write, written, written_value
 from alpha.functions.keys import check_index, is_basic, is_mask, kept_index, region_of, resolved_key
 from alpha.functions.operands import Number, broadcast_view, call, check_room, check_tensor, sum_to
-from alpha.functions.shape import SumTo, broadcast_to, reshape
+from alpha.functions.shape import broadcast_to, reshape
 from alpha.launches import INDEX_SELECT, ONE_HOT, PUT, PUT_SELECTED
 from alpha.tensor import Tensor
 
@@ -48,7 +49,7 @@ class Slice(Function):
         return whole
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
-        return call(Assign, grad.engine.full(self.shape, 0, grad.dtype, self.order), grad, self.index)
+        return returned(self, grad, lambda g: call(Slice, g, self.index))
 
 
 class Selection(Function):
@@ -67,7 +68,7 @@ class Selection(Function):
         return whole
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
-        return call(Accumulate, grad.engine.full(self.shape, 0, grad.dtype, self.order), grad, self.index)
+        return returned(self, grad, lambda g: getitem(g, self.index))
 
 
 class Gather(Selection):
@@ -128,8 +129,7 @@ class Accumulate(Function):
 
 def _part_of(x: Tensor, index: tuple[Any, ...], shape: Shape) -> Tensor:
     """What an index selects, summed to a shape that was repeated to it."""
-    part = call(Slice if is_basic(index) else Gather, x, index)
-    return call(SumTo, part, shape) if part.shape != shape else part
+    return summed_to(call(Slice if is_basic(index) else Gather, x, index), shape)
 
 
 def _selected(x: Tensor, index: tuple[Any, ...]) -> Tensor:

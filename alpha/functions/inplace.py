@@ -17,7 +17,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
-from alpha.expressions.functions import Evaluation, PointwiseFunction
+from alpha.expressions.functions import Evaluation, PointwiseFunction, summed_to
 from alpha.functions.elementwise import (
     PRIMITIVES,
     cast,
@@ -257,6 +257,10 @@ class Copy(Function):
             dx = grad.engine.empty_like(grad)
             grad.engine.fill(dx, 0)
         return dx, sum_to(grad, self.shape) if self.needs[1] else None
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        dx = grad.engine.full(grad.shape, 0, grad.dtype) if self.needs[0] else None
+        return dx, summed_to(grad, self.shape) if self.needs[1] else None
 
 
 def copy_(x: Tensor, source: Any) -> Tensor:

@@ -10,11 +10,12 @@ import numpy as np
 
 from alpha.arguments import Shape, all_axes, one_axis, shape_of, whole
 from alpha.autograd import Function
+from alpha.autograd.composing import returned
 from alpha.composed import arrays
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import call, check_room, check_tensor, common_dtype
-from alpha.functions.shape import SumTo, cut_along, reshape, split, squeeze, transpose
+from alpha.functions.shape import cut_along, reshape, split, squeeze, transpose
 from alpha.launches import CONCAT, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides
 
@@ -123,8 +124,7 @@ class Tile(Function):
         return dense.strided(dense.offset, self.given, dense_strides(self.given))
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
-        once = [1 if axis % 2 == 0 else n for axis, n in enumerate(self._paired())]
-        return reshape(call(SumTo, reshape(grad, self._paired()), tuple(once)), self.given)
+        return returned(self, grad, lambda g: call(Tile, g, self.counts, self.shape))
 
     def _added(self, grad: Tensor) -> Tensor:
         """The sum of the gradients of a few repeats, neighbours first."""

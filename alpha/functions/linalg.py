@@ -11,12 +11,13 @@ import numpy as np
 from alpha import dtypes
 from alpha.arguments import Shape
 from alpha.autograd import Function, enters_graph, leads_to_inference
+from alpha.autograd.composing import by_formula
 from alpha.errors import DtypeError, ShapeError
-from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor
+from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor, summed_to
 from alpha.functions.elementwise import mul
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, check_tensor, operands, sum_to
-from alpha.functions.shape import reshape, sum_to_size, transpose, unsqueeze
+from alpha.functions.shape import reshape, transpose, unsqueeze
 from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
@@ -42,8 +43,8 @@ class MatMul(Function):
 
     def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, y = self.saved
-        dx = sum_to_size(matmul(grad, transpose(y, -2, -1)), self.shapes[0]) if self.needs[0] else None
-        dy = sum_to_size(matmul(transpose(x, -2, -1), grad), self.shapes[1]) if self.needs[1] else None
+        dx = summed_to(matmul(grad, y.transpose(-1, -2)), self.shapes[0]) if self.needs[0] else None
+        dy = summed_to(matmul(x.transpose(-1, -2), grad), self.shapes[1]) if self.needs[1] else None
         return dx, dy
 
 
@@ -93,7 +94,7 @@ class Outer(Function):
 
     def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, y = self.saved
-        return matmul(grad, y) if self.needs[0] else None, matmul(x, grad) if self.needs[1] else None
+        return matmul(grad, y) if self.needs[0] else None, matmul(grad.T, x) if self.needs[1] else None
 
 
 def _swapped(x: Tensor) -> Tensor:
@@ -111,6 +112,7 @@ class Linear(Function):
 
     fresh = True
     gradient: GradientProgram | None
+    activation: Trace | None = None
 
     def forward(self, x: Tensor, w: Tensor, b: Tensor | None, activation: Trace | None) -> Tensor:
         step = (
@@ -129,11 +131,18 @@ class Linear(Function):
                 (result,) = engine.pointwise(step.function, step.program, (given,), step.numbers)
         if True in self.needs:
             kept = [result if place < 0 else given for place in reads]
-            self.save(x if self.needs[1] else None, w if self.needs[0] else None, *kept)
+            again = gradient is not None  # a second gradient computes again what the activation is given
+            self.save(
+                x if again or self.needs[1] else None,
+                w if again or self.needs[0] else None,
+                b if again else None,
+                *kept,
+            )
+            self.activation = activation
         return result
 
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, *kept = self.saved
+        x, w, _, *kept = self.saved
         engine = grad.storage.engine
         grad = self._before_activation(grad, kept)
         if grad.shape[0] == 1:
@@ -156,6 +165,16 @@ class Linear(Function):
         if gradient.program is None:
             return engine.full(grad.shape, 0, grad.dtype)
         return engine.pointwise(self.title, gradient.program, (grad, *kept), gradient.program.numbers(()))[0]
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, b, *_ = self.saved
+        if (activation := self.activation) is not None:
+
+            def formula(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+                return activation.applied(linear(x, w, b))
+
+            return by_formula(formula, (x, w, b), grad)
+        return matmul(grad, w) if self.needs[0] else None, matmul(grad.T, x) if self.needs[1] else None, grad.sum(0)
 
 
 def _only_row(x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.arguments import one_axis
 from alpha.autograd import Function
+from alpha.autograd.composing import returned
 from alpha.errors import ShapeError
 from alpha.functions.indexing import Selection
 from alpha.functions.keys import check_index, positions, within
@@ -51,10 +52,7 @@ class GatherAlong(Function):
         return whole
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
-        from alpha.functions.scattering import scatter_add  # here: it imports this module
-
-        zeros = grad.engine.full(self.shape, 0, grad.dtype, self.order)
-        return scatter_add(zeros, self.axis, self.index.long(), grad)
+        return returned(self, grad, lambda g: call(GatherAlong, g, self.index.long(), self.axis, "gather"))
 
 
 # -- by position along an axis -----------------------------------------------------------------------------------

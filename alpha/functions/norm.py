@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from alpha.arguments import flag, number
 from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
 from alpha.dtypes import is_float
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
+from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_tensor
@@ -39,7 +42,7 @@ class BatchNormFunction(Function):
             y, state = engine.batch_norm(x, running, eps, epilogue, residual)
         else:
             y, state = engine.batch_norm_inference(x, running.mean, running.var, eps, epilogue, residual)
-        self._training, self._slope = state.training, slope
+        self._training, self._slope, self._eps = state.training, slope, eps
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
         kept = (weight, bias, state.mean, state.inverse_std)
@@ -60,6 +63,36 @@ class BatchNormFunction(Function):
         if x is None:
             return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
         return dy.engine.batch_norm_grad(dy, x, y, *others)
+
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, residual, weight, bias, mean, inverse_std = self.saved
+        slope, axes = self._slope, tuple(range(dy.ndim - 1))
+        if x is None:
+            x = self.argument_in_graph(0, self._inverted(y.detach(), residual, weight, bias, mean, inverse_std))
+
+        def formula(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+            center, scale = mean, inverse_std
+            if self._training:
+                center = x.mean(axes)
+                scale = ((x - center) * (x - center)).mean(axes).add(self._eps).rsqrt()
+            normal = (x - center) * scale
+            scaled = normal if weight is None else normal * weight
+            shifted = scaled if bias is None else scaled + bias
+            return shifted if slope is None or y is not None else where(shifted > 0, shifted, shifted * slope)
+
+        if slope is not None and y is not None:
+            dy = where(y.detach() > 0, dy, dy * slope)
+        return (*by_formula(formula, (x, weight, bias), dy), dy if self.needs[3] else None)
+
+    def _inverted(self, y: Tensor, residual: Tensor | None, *others: Any) -> Tensor:
+        """The argument, found again from the result."""
+        weight, bias, mean, inverse_std = [None if one is None else one.detach() for one in others]
+        slope = self._slope
+        z = y if slope is None else where(y > 0, y, y / slope)
+        z = z if residual is None else z - residual.detach()
+        z = z if bias is None else z - bias
+        z = z if weight is None else z / weight
+        return z / inverse_std + mean
 
 
 @of_images("x", "residual")

@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
 from alpha.engine import RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.images import of_images
@@ -32,7 +33,7 @@ class RowNorm(Function):
     def forward(
         self, x: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float, centered: bool
     ) -> Tensor:
-        self.axes, self.centered = axes, centered
+        self.axes, self.eps, self.centered = axes, eps, centered
         y, statistics = x.engine.row_norm(x, weight, bias, axes, eps, centered)
         self.save(x, weight, *statistics)
         return y
@@ -41,6 +42,19 @@ class RowNorm(Function):
         x, weight, *statistics = self.saved
         needs = self.needs[:3]
         return dy.engine.row_norm_grad(dy, x, weight, tuple(statistics), self.axes, self.centered, needs)
+
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, *_ = self.saved
+        axes = tuple(range(-self.axes, 0))
+
+        def formula(x: Tensor, weight: Tensor | None) -> Tensor:
+            centered = x - x.mean(axes, True) if self.centered else x
+            normal = centered * ((centered * centered).mean(axes, True) + self.eps).rsqrt()
+            return normal if weight is None else normal * weight.reshape(x.shape[-self.axes :])
+
+        dx, dw = by_formula(formula, (x, weight), dy)
+        db = dy.sum(tuple(range(dy.ndim - self.axes))) if self.needs[2] else None
+        return dx, dw, db
 
 
 # -- over positions and a group of channels ----------------------------------------------------------------------
@@ -62,11 +76,24 @@ class GroupNorm(Function):
     ) -> Tensor:
         self.groups, self.eps = groups, eps
         y, kept = x.engine.group_norm(x, weight, bias, groups, eps, running)
-        self.save(*kept)
+        self.save(x, weight, *kept)
         return y
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
-        return dy.engine.group_norm_grad(dy, self.saved, self.groups, self.eps, self.needs[:3])
+        _, _, *kept = self.saved
+        return dy.engine.group_norm_grad(dy, kept, self.groups, self.eps, self.needs[:3])
+
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, *_ = self.saved
+
+        def formula(x: Tensor, weight: Tensor | None) -> Tensor:
+            grouped = x.reshape(len(x), -1, self.groups, x.shape[-1] // self.groups)
+            centered = grouped - grouped.mean((1, 3), True)
+            normal = (centered * ((centered * centered).mean((1, 3), True) + self.eps).rsqrt()).reshape(x.shape)
+            return normal if weight is None else normal * weight
+
+        dx, dw = by_formula(formula, (x, weight), dy)
+        return dx, dw, dy.sum(tuple(range(dy.ndim - 1))) if self.needs[2] else None
 
 
 # -- the functions -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any
 from alpha import dtypes
 from alpha.arguments import Shape, shape_of
 from alpha.autograd import Function
+from alpha.autograd.composing import returned
 from alpha.composed import arrays
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.operands import Number, call, check_room, check_tensor, check_value, python_number
@@ -36,6 +37,11 @@ class Pad(Function):
         offset = grad.offset + sum([n * stride for n, stride in zip(self.before, grad.strides, strict=True)])
         return Tensor(grad.storage, offset, self.shape, grad.strides, grad.dtype)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        inner = [slice(n, n + length) for n, length in zip(self.before, self.shape, strict=True)]
+        part: Tensor = grad[tuple(inner)] if inner else grad
+        return part
+
 
 class PadWithElements(Function):
     """A tensor's own elements around it."""
@@ -48,6 +54,9 @@ class PadWithElements(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         return grad.storage.engine.pad_grad(grad, self.before, self.after, self.mode)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return returned(self, grad, lambda g: call(PadWithElements, g, self.before, self.after, self.mode))
 
 
 def pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:

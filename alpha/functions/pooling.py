@@ -10,6 +10,7 @@ import numpy as np
 
 from alpha.arguments import flag
 from alpha.autograd import Function
+from alpha.autograd.composing import returned
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions import resampling
@@ -53,6 +54,9 @@ class AvgPool2d(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         return grad.engine.avg_pool2d_grad(grad, self.geometry, self.count_padding)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return returned(self, grad, lambda g: call(AvgPool2d, g, self.geometry, self.count_padding))
 
 
 @of_images("x", guesses=True)

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from alpha import dtypes
 from alpha.arguments import flag, number
 from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
 from alpha.engine import Engine
 from alpha.expressions.functions import pointwise
 from alpha.functions.axes import Axes, count_along, keeping, known_as, numpy_names, reduced_axes, restored
 from alpha.functions.elementwise import cast, eq, isnan, logical_not, ne, sqrt, where
-from alpha.functions.joining import concat, flip
+from alpha.functions.joining import concat
 from alpha.functions.operands import broadcast_view, call, check_float, check_tensor, compute
-from alpha.functions.running import cumprod
-from alpha.functions.shape import expand, permute, reshape
+from alpha.functions.shape import expand, split
 from alpha.launches import REDUCTIONS, VARIANCE
 from alpha.tensor import Tensor
 
@@ -114,6 +114,17 @@ def _root_slopes(grad: Any, y: Any) -> Any:
     return where(eq(y, 0.0), 0.0, grad * 0.5 / y)
 
 
+def _product(x: Tensor, axes: Axes) -> Tensor:
+    """The product over axes, which it keeps, by halves: its gradients are exact where factors are 0."""
+    for axis in axes:
+        if x.shape[axis] == 0:
+            x = x.sum(axis, True) + 1.0
+        while (length := x.shape[axis]) > 1:
+            first, second, *rest = split(x, length // 2, axis)
+            x = concat([first * second, *rest], axis)
+    return x
+
+
 class Prod(Function):
     """The product over axes; the gradient is exact where factors are 0.
 
@@ -138,21 +149,11 @@ class Prod(Function):
         return engine.prod_grad(grad, x, y, self.axes, self.everything)
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
-        x, _ = self.saved
-        return restored(grad, x.shape, self.axes) * _product_of_others(x, self.axes) if self.axes else grad
-
-
-def _product_of_others(x: Tensor, axes: Axes) -> Tensor:
-    """For each element the product over axes of all others: of those before it, times those behind it."""
-    order = (*(axis for axis in range(x.ndim) if axis not in axes), *axes)
-    line = permute(x, order)
-    kept = line.shape
-    line = reshape(line, (*kept[: x.ndim - len(axes)], count_along(x.shape, axes)))
-    length = line.shape[-1]
-    ones = line.detach()[..., :1] * 0.0 + 1.0
-    before = cumprod(concat([ones, line[..., : length - 1]], -1), -1)
-    behind = flip(cumprod(concat([ones, flip(line, -1)[..., : length - 1]], -1), -1), -1)
-    return permute(reshape(before * behind, kept), [order.index(axis) for axis in range(x.ndim)])
+        x = self.saved[0]
+        if not self.axes:
+            return grad * 1.0
+        (dx,) = by_formula(lambda x: _product(x, self.axes), (x,), restored(grad, x.shape, self.axes))
+        return grad.engine.full(x.shape, 0, x.dtype) if dx is None else dx
 
 
 def sum(

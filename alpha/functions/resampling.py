@@ -8,7 +8,9 @@ import numpy as np
 
 from alpha import caches
 from alpha.autograd import Function
+from alpha.autograd.composing import returned
 from alpha.engine import WeightedPairs
+from alpha.functions.operands import call
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -40,6 +42,9 @@ class Resample(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         return resampled(grad, self.axes, self.kind, True)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return returned(self, grad, lambda g: call(Resample, g, self.axes, self.kind))
 
 
 def resampled(x: Tensor, axes: Axes, kind: str, reverse: bool) -> Tensor:

@@ -201,9 +201,7 @@ def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     return x.engine.from_numpy(counts.astype(x.dtype))
 
 
-def _bounds(
-    name: str, values: np.ndarray[Any, Any], low: float, high: float, margin: float
-) -> tuple[float, float]:
+def _bounds(name: str, values: np.ndarray[Any, Any], low: float, high: float, margin: float) -> tuple[float, float]:
     """The range of the bins: the values' own where it is empty, and wider on both sides where that is empty too."""
     if low == high and values.size:
         low, high = float(values.min()), float(values.max())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from alpha import steps
-from alpha.autograd import BACKWARD, SECOND_BACKWARD, THREAD, Edge, Function, follow_base
+from alpha.arguments import flag
+from alpha.autograd import anomaly
+from alpha.autograd.function import SECOND_BACKWARD, Edge, Function
+from alpha.autograd.modes import BACKWARD, BACKWARD_IN_GRAPH, THREAD
+from alpha.autograd.views import follow_base
 from alpha.changes import finish
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
 from alpha.expressions.graph import Graph, Node
@@ -16,49 +20,80 @@ from alpha.locks import RobustLock
 from alpha.tensor import Tensor
 
 
-def backward(result: Tensor, gradient: Tensor | None = None, retain_graph: bool = False) -> None:
+def backward(
+    result: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Tensor | Sequence[Tensor] | None = None,
+) -> None:
     """Adds the gradient of a result to ``.grad`` of every leaf that requires one.
 
     Args:
         gradient: gradient of the final result with respect to this one; 1 for a tensor of one element.
-        retain_graph: keep the saved tensors for another backward.
+        retain_graph: keep the saved tensors for another backward; by default as ``create_graph``.
+        create_graph: enter the gradients into the graph, so that they have gradients themselves.
+        inputs: the leaves that get gradients; by default all.
     """
+    create_graph = flag("backward", "create_graph", create_graph)
+    retain_graph = create_graph if retain_graph is None else flag("backward", "retain_graph", retain_graph)
+    root = result, seed("backward", result, gradient)
+    if inputs is None:
+        walk_from([root], Walk(retain_graph, create_graph))
+        return
+    several = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    for leaf in several:
+        if not isinstance(leaf, Tensor) or leaf._node is not None or not leaf.requires_grad:
+            raise GraphError(
+                "[backward] expected inputs that are leaves and require grad, got another: use alpha.autograd.grad for "
+                "gradients of results"
+            )
+    walk = Walk(retain_graph, create_graph)
+    walk.aim([(leaf, 0) for leaf in several], [result])
+    walk_from([root], walk)
+
+
+def seed(name: str, result: Any, gradient: Tensor | None) -> Tensor:
+    """The gradient to begin with at a result: a given one, checked, or 1."""
+    if not isinstance(result, Tensor):
+        raise DtypeError(f"[{name}] expected a Tensor to differentiate, got {described(result)}")
     if result._base is not None:
         follow_base(result)
     if not result.requires_grad:
         raise GraphError(
-            "[backward] expected a tensor made from one that requires grad, got one outside the graph: set "
+            f"[{name}] expected a tensor made from one that requires grad, got one outside the graph: set "
             "requires_grad=True on an input, and compute outside no_grad"
         )
     if gradient is None:
         if result.numel() != 1:
             raise GraphError(
-                f"[backward] expected a gradient for a tensor of shape {result.shape}, got none: reduce it to one "
+                f"[{name}] expected a gradient for a tensor of shape {result.shape}, got none: reduce it to one "
                 "element (.sum(), .mean()) or pass gradient="
             )
-        gradient = _computed(_ONES, result)
-    elif not isinstance(gradient, Tensor):
-        raise DtypeError(f"[backward] expected a Tensor as gradient, got {described(gradient)}")
-    elif gradient.shape != result.shape:
-        raise ShapeError(f"[backward] expected a gradient of shape {result.shape}, got {gradient.shape}")
-    _walk_from(result, gradient, retain_graph)
+        return _computed(_ONES, result.detach())
+    if not isinstance(gradient, Tensor):
+        raise DtypeError(f"[{name}] expected a Tensor as gradient, got {described(gradient)}")
+    if gradient.shape != result.shape:
+        raise ShapeError(f"[{name}] expected a gradient of shape {result.shape}, got {gradient.shape}")
+    return gradient
 
 
-def _walk_from(root: Tensor, grad: Tensor, retain_graph: bool) -> None:
-    """Walks the graph from its root and adds to ``.grad`` of every leaf that requires a gradient.
+def walk_from(roots: Sequence[tuple[Tensor, Tensor]], walk: Walk) -> None:
+    """Walks the graph from its roots, each given with its gradient, and settles what has arrived.
 
     Nodes run in the reverse order of their creation, so each runs once, after all nodes that used its outputs. Unless
-    ``retain_graph``, each node's saved tensors are freed as soon as it has run. All leaves get their gradients at the
-    end of the walk: an error or an interrupt before leaves every ``.grad`` as it was.
+    the graph is retained, each node's saved tensors are freed as soon as it has run. All leaves get their gradients at
+    the end of the walk: an error or an interrupt before leaves every ``.grad`` as it was.
     """
     call, outer = THREAD.call, THREAD.walk
-    walk = Walk(retain_graph)
     try:
         try:
-            THREAD.call, THREAD.walk = BACKWARD, walk
-            walk.deliver((root._node or root, root._output), grad, False)
+            THREAD.call, THREAD.walk = BACKWARD_IN_GRAPH if walk.create_graph else BACKWARD, walk
+            for root, grad in roots:
+                walk.deliver((root._node or root, root._output), grad, False)
             walk.run()
-            walk.settle()
+            if walk.settles:
+                walk.settle()
         finally:
             THREAD.call, THREAD.walk = call, outer
     except BaseException:
@@ -74,14 +109,53 @@ class Walk:
     """One backward: the queue of nodes to run, the gradients that wait for them, and the gradients of leaves.
 
     These belong to the walk and not to the graph, so a walk that fails leaves nothing behind.
+
+    Attributes:
+        captured: the gradients that arrived at the outputs of functions that ``aim`` was given.
+        settles: whether the leaves get their gradients in ``.grad``.
     """
 
-    def __init__(self, retain_graph: bool) -> None:
-        self.retain_graph = retain_graph
+    settles = True
+
+    def __init__(self, retain_graph: bool, create_graph: bool = False) -> None:
+        self.retain_graph, self.create_graph = retain_graph, create_graph
+        self.captured: dict[tuple[Any, int], Tensor] = {}
+        self._wanted: set[tuple[Any, int]] | None = None  # None: the leaves
+        self._leading: set[Any] = set()
         self.queue: list[tuple[int, Function]] = []
         self.queued: set[Function] = set()  # of those with several outputs
         self.pending: dict[tuple[Function, int], Waiting] = {}
         self.leaves: dict[Tensor, Waiting] = {}
+
+    def aim(self, wanted: Iterable[tuple[Any, int]], roots: Iterable[Tensor], since: int = -1) -> None:
+        """Walks only to these outputs of functions and leaves, and runs only what leads to them.
+
+        ``since``: what was recorded no later is not run.
+        """
+        self._wanted = set(wanted)
+        # What is older than all that is wanted cannot lead to it.
+        oldest = max(since, min([getattr(target, "_sequence", -1) for target, _ in self._wanted], default=-1))
+        nodes = {root._node for root in roots if root._node is not None}
+        waiting = list(nodes)
+        while waiting:
+            for edge in waiting.pop()._edges:
+                if edge is not None and isinstance(edge[0], Function) and edge[0] not in nodes:
+                    nodes.add(edge[0])
+                    if edge[0]._sequence > oldest:
+                        waiting.append(edge[0])
+        for node in sorted(nodes, key=lambda one: one._sequence):
+            if node._sequence <= since:
+                continue
+            edges = [edge for edge in node._edges if edge is not None]
+            if any(edge in self._wanted or edge[0] in self._leading for edge in edges):
+                self._leading.add(node)
+
+    def found(self, edge: tuple[Any, int]) -> Tensor | None:
+        """The gradient that arrived where ``aim`` was told; None where none did."""
+        target = edge[0]
+        if isinstance(target, Function):
+            return self.captured.get(edge)
+        return self.leaves[target][0] if target in self.leaves else None
 
     def accumulator(self, function: Function, index: int) -> Tensor | None:
         """The gradient that waits for an output of a function, if it may be added into."""
@@ -103,13 +177,18 @@ class Walk:
                 grad, _ = pending.get((function, index), _ABSENT)
                 if grad is not None:
                     pending[function, index] = self._observe(function, index, grad), False
+        if self._wanted is not None and not self._is_to_run(function):
+            return
         # Nothing here holds on to a gradient that has done its work.
         given = outputs == 1 and pending[function, 0][1]
+        run = function.backward_in_graph if self.create_graph else function.backward
         if outputs == 1:
-            result = function.backward(pending.pop((function, 0))[0])
+            result = run(pending.pop((function, 0))[0])
         else:
-            result = function.backward(*[pending.pop((function, k), _ABSENT)[0] for k in range(outputs)])
+            result = run(*[pending.pop((function, k), _ABSENT)[0] for k in range(outputs)])
         edges, owned = function._edges, function.fresh or (given and function.passes_on)
+        if anomaly.STATE.on:
+            anomaly.check(function.title, function._origin, result if isinstance(result, tuple | list) else [result])
         if not self.retain_graph:
             function._saved, function._edges, function._retained = None, (), None
         if type(result) is Tensor and len(edges) == 1:
@@ -126,6 +205,14 @@ class Walk:
             grad, incoming[argument] = incoming[argument], None
             if edge is not None and grad is not None:
                 self.deliver(edge, grad, owned)
+
+    def _is_to_run(self, function: Function) -> bool:
+        """Captures what was asked for of a function's gradients; whether it leads to more."""
+        for index in range(len(function._outputs)):
+            if (function, index) in (self._wanted or ()) and (function, index) in self.pending:
+                self.captured[function, index] = self.pending[function, index][0]
+                self.pending[function, index] = self.pending[function, index][0], False
+        return function in self._leading
 
     @staticmethod
     def _check_incoming(function: Function, edges: tuple[Edge, ...], incoming: list[Any]) -> None:
@@ -149,25 +236,27 @@ class Walk:
         retained = (function._retained or {}).get(index)
         tensor = retained() if retained is not None else None
         if tensor is not None:
-            _add(self.leaves, tensor, grad, False)
+            self._add(self.leaves, tensor, grad, False)
         return grad
 
     def deliver(self, edge: tuple[Any, int], grad: Tensor, owned: bool) -> None:
         """Adds a gradient to what waits for a node or a leaf."""
         target, index = edge
+        if self._wanted is not None and edge not in self._wanted and target not in self._leading:
+            return
         if not isinstance(target, Function):
             self._deliver_leaf(target, grad, owned)
             return
         if target._saved is None:
             raise GraphError(SECOND_BACKWARD)
         outputs = target._outputs
-        shape, engine, dtype = outputs[index]
+        shape, engine, dtype, *_ = outputs[index]
         if grad.shape != shape or grad.storage.engine is not engine:
             raise _misshapen(f"the result of {type(target).__name__}", shape, engine, grad)
         if grad.dtype is not dtype and grad.dtype != dtype:
             grad, owned = grad.astype(dtype), True
         if edge in self.pending:
-            _add(self.pending, edge, grad, owned)
+            self._add(self.pending, edge, grad, owned)
             return
         self.pending[edge] = grad, owned
         if len(outputs) > 1:
@@ -183,12 +272,21 @@ class Walk:
             grad, owned = grad.astype(leaf.dtype), True
         if leaf._leaf_hooks:
             for hook in tuple(leaf._leaf_hooks):
+                if type(hook) is AfterAccumulation:
+                    continue
                 replaced = checked_hook(hook, grad)
                 grad, owned = replaced, owned and replaced is grad
         if leaf in self.leaves:
-            _add(self.leaves, leaf, grad, owned)
+            self._add(self.leaves, leaf, grad, owned)
         else:
             self.leaves[leaf] = grad, owned
+
+    def _add(self, pending: dict[Any, Waiting], key: Any, grad: Tensor, owned: bool) -> None:
+        """Adds a gradient to the one that waits under a key."""
+        if self.create_graph and key in pending:
+            pending[key] = pending[key][0] + grad, False
+        else:
+            _add(pending, key, grad, owned)
 
     def settle(self) -> None:
         """Gives the leaves their gradients.
@@ -210,6 +308,9 @@ class Walk:
         prepared = []
         for leaf, (grad, owned) in self.leaves.items():
             before = leaf.grad
+            if self.create_graph:
+                prepared.append((leaf, None, grad if before is None else before + grad))
+                continue
             prepared.append(
                 (leaf, before, _added(grad, owned, before) if before is not None else _of(leaf, grad, owned))
             )
@@ -223,6 +324,33 @@ class Walk:
         except KeyboardInterrupt:
             finish(give)
             raise
+        for leaf in self.leaves:
+            for hook in tuple(leaf._leaf_hooks or ()):
+                if type(hook) is AfterAccumulation:
+                    hook.function(leaf)
+
+
+class AfterAccumulation(NamedTuple):
+    """A leaf's hook that is called once its gradient is complete."""
+
+    function: Callable[[Tensor], Any]
+
+    def __call__(self, grad: Tensor) -> None:
+        """Where it stands among the hooks that see contributions, it changes none."""
+
+
+def register_post_accumulate_grad_hook(leaf: Tensor, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
+    """Calls ``hook(leaf)`` when a backward has added all of a leaf's gradient to ``.grad``. Returns what removes it."""
+    if leaf._node is not None or not leaf.requires_grad:
+        raise GraphError("[register_post_accumulate_grad_hook] expected a leaf that requires grad, got another tensor")
+    if not callable(hook):
+        raise ArgumentError(
+            f"[register_post_accumulate_grad_hook] expected a function of the leaf, got {described(hook)}"
+        )
+    entry = AfterAccumulation(hook)
+    leaf._leaf_hooks = hooks = leaf._leaf_hooks if leaf._leaf_hooks is not None else []
+    hooks.append(entry)
+    return lambda: hooks.remove(entry)
 
 
 def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: Tensor) -> ShapeError:
