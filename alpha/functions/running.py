@@ -10,10 +10,14 @@ import numpy as np
 from alpha import dtypes
 from alpha.arguments import one_axis
 from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
+from alpha.expressions.functions import pointwise
+from alpha.functions.activation import softplus
 from alpha.functions.axes import ValuesAndIndices, numpy_names, of_line
-from alpha.functions.elementwise import cast, eq, exp, gt, log, logical_and, lt, where
-from alpha.functions.joining import flip
+from alpha.functions.elementwise import cast, eq, exp, gt, log, logical_and, lt, mul, where
+from alpha.functions.joining import concat, flip
 from alpha.functions.operands import call, check_float, check_tensor
+from alpha.functions.shape import split
 from alpha.functions.sorting import found_at
 from alpha.launches import CUMSUM
 from alpha.tensor import Tensor
@@ -84,6 +88,20 @@ class Cumprod(Function):
         before = from_end(cumsum, grad * y, self.axis) / where(is_zero, 1.0, x)
         return where(is_first, from_end(cumsum, grad * without, self.axis), before)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor | None:
+        return by_formula(lambda x: _by_doubling(x, self.axis, mul), self.saved[:1], grad)[0]
+
+
+def _by_doubling(x: Tensor, axis: int, combine: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Running combinations of 1, 2, 4, ... elements, in as many steps: what is differentiated is the combination."""
+    length, reach = x.shape[axis], 1
+    while reach < length:
+        first, rest = split(x, [reach, length - reach], axis)
+        before, _ = split(x, [length - reach, reach], axis)
+        x = concat([first, combine(rest, before)], axis)
+        reach *= 2
+    return x
+
 
 def cumprod(x: Tensor, dim: int, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """Running products along an axis; of bools and integers int64."""
@@ -139,6 +157,15 @@ class LogCumsumExp(Function):
             logarithm = where(is_there, log(where(is_there, signed, 1.0)), -float("inf"))
             parts.append(exp(from_end(logcumsumexp, logarithm - y, self.axis) + x))
         return parts[0] - parts[1]
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor | None:
+        return by_formula(lambda x: _by_doubling(x, self.axis, _log_of_sum), self.saved[:1], grad)[0]
+
+
+@pointwise
+def _log_of_sum(x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y))."""
+    return y + softplus(x - y)
 
 
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
