@@ -383,6 +383,10 @@ class Engine(ABC):
         """Running products along an axis, of the dtypes that products of elements have."""
         return arrays.cumprod(self, x, axis)
 
+    def running_extremes(self, x: Tensor, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+        """The largest (smallest) elements so far along an axis, or NaN, and the last int64 indices that have them."""
+        return arrays.running_extremes(self, x, axis, largest)
+
     @abstractmethod
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         """Batched matrix product of (..., M, K) and (..., K, N), batch axes broadcast; floats only."""
@@ -451,9 +455,12 @@ class Engine(ABC):
         """out[i, index[i, j, k], k] += values[i, j, k], as ``gather_along`` reads; repeated indices add up."""
         arrays.scatter_along(self, out, index, values, axis)
 
-    def put_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
-        """out[i, index[i, j, k], k] = values[i, j, k], as ``scatter_along`` adds; repeated places keep one."""
-        arrays.put_along(self, out, index, values, axis)
+    def put_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int, op: str = "put") -> None:
+        """out[i, index[i, j, k], k] = values[i, j, k] for "put", as ``scatter_along`` adds; repeated places keep one.
+
+        Other operations combine all values with what is there: "add", "multiply", "maximum", "minimum".
+        """
+        arrays.put_along(self, out, index, values, axis, op)
 
     def gather_along_grad(
         self, dy: Tensor, index: Tensor, axis: int, shape: Sequence[int], order: Sequence[int]

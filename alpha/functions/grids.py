@@ -18,7 +18,7 @@ from alpha.functions.lookups import index_select
 from alpha.functions.operands import check_tensor, is_number
 from alpha.functions.reduction import sum
 from alpha.functions.running import cumsum
-from alpha.functions.shape import broadcast_to, reshape
+from alpha.functions.shape import broadcast_to, reshape, squeeze
 from alpha.functions.views import narrow
 from alpha.tensor import Tensor
 
@@ -74,7 +74,10 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tenso
     take = combinations_with_replacement if again else _combinations
     if not count:
         return x.new_empty((0,))
-    rows = np.array(list(take(range(x.shape[0]), count)), np.int64).reshape(-1, count)
+    if count == 2:
+        rows = np.stack(np.triu_indices(x.shape[0], 0 if again else 1), 1)
+    else:
+        rows = np.array(list(take(range(x.shape[0]), count)), np.int64).reshape(-1, count)
     return reshape(index_select(x, 0, x.engine.from_numpy(rows.reshape(-1))), rows.shape)
 
 
@@ -123,6 +126,9 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     """The integral along an axis by the trapezoidal rule, at the places x or at steps of ``dx``."""
     check_tensor("trapezoid", y)
     axis = one_axis("trapezoid", dim, y.ndim)
+    if x is None and is_number(dx) and y.shape[axis]:
+        ends = narrow(y, axis, 0, 1) + narrow(y, axis, y.shape[axis] - 1, 1)
+        return (sum(y, axis - y.ndim) - squeeze(ends, axis) / 2.0) * dx
     return sum(_areas("trapezoid", y, x, dx, axis), axis - y.ndim)
 
 

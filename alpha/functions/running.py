@@ -117,26 +117,21 @@ def cumprod(x: Tensor, dim: int, *, dtype: dtypes.DtypeLike | None = None) -> Te
 
 def cummax(x: Tensor, dim: int) -> ValuesAndIndices:
     """The largest element so far along an axis, and where it is: the last of equal ones. NaN is the largest."""
-    return _extremes_so_far("cummax", np.maximum, x, dim)
+    return _extremes_so_far("cummax", x, dim)
 
 
 def cummin(x: Tensor, dim: int) -> ValuesAndIndices:
     """The smallest element so far along an axis, and where it is: the last of equal ones. NaN is the smallest."""
-    return _extremes_so_far("cummin", np.minimum, x, dim)
+    return _extremes_so_far("cummin", x, dim)
 
 
-def _extremes_so_far(name: str, choose: np.ufunc, x: Tensor, dim: int) -> ValuesAndIndices:
+def _extremes_so_far(name: str, x: Tensor, dim: int) -> ValuesAndIndices:
     check_tensor(name, x)
     if not x.shape:
-        found: ValuesAndIndices = of_line(cummax if choose is np.maximum else cummin, x, dim)
+        found: ValuesAndIndices = of_line(cummax if name == "cummax" else cummin, x, dim)
         return found
     axis = one_axis(name, dim, x.ndim)
-    given = x.engine.to_numpy(x.detach())
-    values = choose.accumulate(given, axis)
-    is_chosen = (given == values) | np.isnan(given)
-    places = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
-    indices = np.maximum.accumulate(np.where(is_chosen, places, 0), axis)
-    return found_at(x, x.engine.from_numpy(values), x.engine.from_numpy(indices), axis)
+    return found_at(x, *x.engine.running_extremes(x.detach(), axis, name == "cummax"), axis)
 
 
 class LogCumsumExp(Function):

@@ -5,9 +5,8 @@ Where several values have the same place, which of them stays is not said, but s
 
 from __future__ import annotations
 
+import math
 from typing import Any
-
-import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import flag, one_axis
@@ -161,7 +160,7 @@ def _scatter_add(name: str, x: Tensor, dim: int, index: Tensor, src: Tensor) -> 
     return _applied(name, x, AddAlong, values, places, axis)
 
 
-_UFUNCS = {"prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+_OPERATIONS = {"prod": "multiply", "amax": "maximum", "amin": "minimum"}
 
 
 class ReduceAlong(Function):
@@ -172,15 +171,11 @@ class ReduceAlong(Function):
 
     def forward(self, x: Tensor, values: Tensor, index: Tensor, axis: int, op: str, includes: bool) -> Tensor:
         self.index, self.axis, self.op, self.includes = index, axis, op, includes
-        engine = x.engine
-        out = np.array(engine.to_numpy(x))
-        places = list(np.ogrid[tuple([slice(n) for n in index.shape])])
-        places[axis] = engine.to_numpy(index)
+        y = x.engine.copied(x, range(x.ndim))
         if not includes:
-            out[tuple(places)] = _neutral(op, x.dtype)
-        with np.errstate(all="ignore"):
-            _UFUNCS[op].at(out, tuple(places), engine.to_numpy(values))
-        y = engine.from_numpy(out)
+            neutral = x.engine.full_like(values, _neutral(op, x.dtype), x.dtype)
+            x.engine.put_along(y, index, neutral, axis)
+        x.engine.put_along(y, index, values, axis, _OPERATIONS[op])
         self.save(x, values, y)
         return y
 
@@ -217,7 +212,7 @@ def _neutral(op: str, dtype: dtypes.DType) -> Any:
         return 1
     if dtypes.is_bool(dtype):
         return op == "amin"
-    least, most = (-np.inf, np.inf) if dtypes.is_float(dtype) else dtypes.limits(dtype)
+    least, most = (-math.inf, math.inf) if dtypes.is_float(dtype) else dtypes.limits(dtype)
     return least if op == "amax" else most
 
 
@@ -235,7 +230,7 @@ def scatter_reduce(
     if not places.numel():
         return x.clone()
     seen = x if x.shape else reshape(x, (1,))
-    if reduce in _UFUNCS:
+    if reduce in _OPERATIONS:
         out = call(ReduceAlong, seen, values, places, axis, reduce, includes)
     elif reduce in ("sum", "mean"):
         kept = seen if includes else scatter(seen, axis, places, False)

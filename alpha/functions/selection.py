@@ -81,6 +81,10 @@ def unique(
     inverse, counts = flag("unique", "return_inverse", return_inverse), flag("unique", "return_counts", return_counts)
     axis = None if dim is None else one_axis("unique", dim, x.ndim)
     array = _array(x)
+    if axis is None and dtypes.is_integer(x.dtype) and array.size:
+        least, most = int(array.min()), int(array.max())
+        if most - least < _SPREAD * array.size:
+            return _several([x.engine.from_numpy(part) for part in _counted(array, least, most, inverse, counts)])
     found: Any = np.unique(array, return_inverse=inverse, return_counts=counts, axis=axis, equal_nan=False)
     parts = list(found) if isinstance(found, tuple) else [found]
     if inverse:
@@ -88,6 +92,21 @@ def unique(
     if axis is None:
         parts[0] = parts[0].reshape(-1)
     return _several([x.engine.from_numpy(part) for part in parts])
+
+
+_SPREAD = 2
+"""Range of integers, relative to their number, in which they are counted and not sorted."""
+
+
+def _counted(array: Array, least: int, most: int, inverse: bool, counts: bool) -> list[Array]:
+    """The distinct integers of a range, their places and their counts, where asked for."""
+    shifted = np.subtract(array, least, dtype=np.int64)
+    found = np.bincount(shifted.reshape(-1), minlength=most - least + 1)
+    is_there = found > 0
+    parts = [(np.flatnonzero(is_there) + least).astype(array.dtype)]
+    if inverse:
+        parts.append((np.cumsum(is_there) - 1)[shifted])
+    return [*parts, found[is_there]] if counts else parts
 
 
 def _several(parts: list[Tensor]) -> Any:
