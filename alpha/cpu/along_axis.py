@@ -52,7 +52,7 @@ class AxisOperations(SortOperations):
         return values, indices
 
     def topk(self, x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
-        if not x.numel() or k > MOST_KEPT or k > max(x.shape[axis] // 8, 64):
+        if not k or not x.numel() or k > MOST_KEPT or k > max(x.shape[axis] // 8, 64):
             return ordering.topk(self, x, k, axis, largest)
         others = [other for other in range(x.ndim) if other != axis]
         shape, order = (*x.shape[:axis], k, *x.shape[axis + 1 :]), (*others, axis)

@@ -97,7 +97,8 @@ def _along(name: str, x: Tensor, dim: int, index: Tensor, src: Any) -> tuple[int
         src = x.engine.full(places.shape, value, x.dtype) if not isinstance(value, Tensor) else value
     if not places.numel():
         nothing = (0,) * len(shape)
-        return axis, x.engine.full(nothing, 0, dtypes.default_int), x.engine.full(nothing, 0, x.dtype)
+        values = getitem(src, (slice(0, 0),) * len(shape)) if src.ndim == len(shape) else x.new_empty(nothing)
+        return axis, x.engine.full(nothing, 0, dtypes.default_int), values
     fits = len(places.shape) == len(shape) == len(source)
     if not fits or any(
         n > m or (n > k and a != axis) for a, (n, m, k) in enumerate(zip(places.shape, source, shape, strict=True))
@@ -227,8 +228,6 @@ def scatter_reduce(
     check_tensor(name, src)
     includes = flag(name, "include_self", include_self)
     axis, places, values = _along(name, x, dim, index, src)
-    if not places.numel():
-        return x.clone()
     seen = x if x.shape else reshape(x, (1,))
     if reduce in _OPERATIONS:
         out = call(ReduceAlong, seen, values, places, axis, reduce, includes)
@@ -333,8 +332,6 @@ def index_reduce(
     axis = next(a for a, part in enumerate(key) if isinstance(part, Tensor))
     line = reshape(key[axis], tuple([-1 if a == axis else 1 for a in range(values.ndim)]))
     seen = x if x.shape else reshape(x, (1,))
-    if not values.numel():
-        return x.clone()
     out = scatter_reduce(seen, axis, expand(line, values.shape), values, reduce, include_self=include_self)
     return out if x.shape else reshape(out, ())
 
@@ -391,6 +388,5 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     count = int(held.sum().item())
     if count > source.numel():
         raise ShapeError(f"[masked_scatter] expected at least {count} elements in source, got shape {source.shape}")
-    if count:
-        setitem(out, held, getitem(reshape(source, (source.numel(),)), slice(0, count)))
+    setitem(out, held, getitem(reshape(source, (source.numel(),)), slice(0, count)))
     return out
