@@ -68,6 +68,14 @@ def number(function: str, name: str, value: Any) -> float:
         raise ArgumentError(f"[{function}] expected {name} within a float's range, got an int beyond it") from None
 
 
+def one_of(function: str, name: str, value: Any, options: Sequence[str]) -> str:
+    """One of several words; ArgumentError for anything else."""
+    if isinstance(value, str) and value in options:
+        return value
+    words = ", ".join(repr(option) for option in options)
+    raise ArgumentError(f"[{function}] expected {name} as one of {words}, got {described(value)}")
+
+
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     """Sorted non-negative axes, from None (all of them), one axis or several; of an empty list none."""
     if dim is None:

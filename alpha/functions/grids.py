@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import flag, one_axis, whole
+from alpha.arguments import flag, one_axis, one_of, whole
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import logical_xor, sub
 from alpha.functions.joining import concat, several, stack
@@ -41,8 +41,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """
     given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
     check_tensor("meshgrid", *given)
-    if indexing not in ("ij", "xy"):
-        raise ArgumentError(f"[meshgrid] expected indexing 'ij' or 'xy', got {described(indexing)}")
+    one_of("meshgrid", "indexing", indexing, ("ij", "xy"))
     if not given or any(x.ndim > 1 or x.dtype != given[0].dtype for x in given):
         raise ShapeError("[meshgrid] expected at least one vector, all of one dtype, got others")
     lines = list(given[:2][::-1]) + list(given[2:]) if indexing == "xy" else list(given)

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from alpha import dtypes
-from alpha.arguments import flag, one_axis
+from alpha.arguments import flag, one_axis, one_of
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.elementwise import cast, clone, eq, floor_divide, logical_and, maximum, where
@@ -119,10 +119,8 @@ def _scatter(name: str, x: Tensor, dim: int, index: Tensor, src: Any, value: Any
     axis, places, values = _along(name, x, dim, index, src)
     if reduce is None:
         return _applied(name, x, ScatterAlong, values, places, axis)
-    if reduce == "add":
+    if one_of(name, "reduce", reduce, ("add", "multiply")) == "add":
         return _applied(name, x, AddAlong, values, places, axis)
-    if reduce != "multiply":
-        raise ArgumentError(f"[{name}] expected reduce 'add', 'multiply' or None, got {described(reduce)}")
     product = scatter_reduce(x, dim, index, values if x.shape else reshape(values, index.shape), "prod")
     return copy_(x, product) if name.endswith("_") else product
 
@@ -189,7 +187,7 @@ class ReduceAlong(Function):
         """Equal extremes share the gradient."""
         axis, index = self.axis, self.index
         is_value, is_own = cast(eq(values, gather(y, axis, index)), x.dtype), cast(eq(x, y), x.dtype)
-        share = grad / maximum(scatter_add(is_own, axis, index, is_value), 1.0)
+        share = grad / scatter_add(is_own, axis, index, is_value)
         return is_own * share, is_value * gather(share, axis, index)
 
     def _of_product(self, grad: Tensor, x: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,11 +225,12 @@ def scatter_reduce(
     name = "scatter_reduce"
     check_tensor(name, src)
     includes = flag(name, "include_self", include_self)
+    one_of(name, "reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
     axis, places, values = _along(name, x, dim, index, src)
     seen = x if x.shape else reshape(x, (1,))
     if reduce in _OPERATIONS:
         out = call(ReduceAlong, seen, values, places, axis, reduce, includes)
-    elif reduce in ("sum", "mean"):
+    else:
         kept = seen if includes else scatter(seen, axis, places, False)
         out = scatter_add(kept, axis, places, values)
         if reduce == "mean":
@@ -239,10 +238,6 @@ def scatter_reduce(
             counts = scatter_add(counts, axis, places, values.new_full(values.shape, 1, dtype=dtypes.default_int))
             counts = maximum(counts, 1)
             out = out / cast(counts, x.dtype) if dtypes.is_float(x.dtype) else cast(floor_divide(out, counts), x.dtype)
-    else:
-        raise ArgumentError(
-            f"[{name}] expected reduce 'sum', 'prod', 'mean', 'amax' or 'amin', got {described(reduce)}"
-        )
     return out if x.shape else reshape(out, ())
 
 
@@ -328,6 +323,7 @@ def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """``index_add`` with "prod", "mean", "amax" or "amin" of all entries at a place, as in ``scatter_reduce``."""
+    one_of("index_reduce", "reduce", reduce, ("prod", "mean", "amax", "amin"))
     key, values = _entries("index_reduce", x, dim, index, source)
     axis = next(a for a, part in enumerate(key) if isinstance(part, Tensor))
     line = reshape(key[axis], tuple([-1 if a == axis else 1 for a in range(values.ndim)]))
@@ -370,8 +366,6 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
     check_index("put", x, index)
     if index.numel() != source.numel():
         raise ShapeError(f"[put] expected as many values as indices, got {source.shape} and {index.shape}")
-    if not index.numel():
-        return x.clone()
     flat, places = reshape(x, (x.numel(),)), reshape(index, (index.numel(),))
     return reshape(index_put(flat, (places,), reshape(source, places.shape), accumulate), x.shape)
 
@@ -384,9 +378,10 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     if source.dtype != x.dtype:
         raise DtypeError(f"[masked_scatter] expected a source of {x.dtype}, as x is, got {source.dtype}: cast it")
     wide, where_true = broadcast_tensors(x, mask)
-    out, held = clone(wide), where_true.contiguous()
+    out, held = clone(wide if wide.shape else reshape(wide, (1,))), where_true.contiguous()
+    held = held if held.shape else reshape(held, (1,))
     count = int(held.sum().item())
     if count > source.numel():
         raise ShapeError(f"[masked_scatter] expected at least {count} elements in source, got shape {source.shape}")
     setitem(out, held, getitem(reshape(source, (source.numel(),)), slice(0, count)))
-    return out
+    return out if wide.shape else reshape(out, ())

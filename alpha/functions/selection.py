@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import flag, one_axis, whole
+from alpha.arguments import flag, one_axis, one_of, whole
 from alpha.conversion import tensor
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.indexing import getitem
@@ -163,8 +163,8 @@ def searchsorted(
     """
     name = "searchsorted"
     check_tensor(name, sorted_sequence)
-    if side not in (None, "left", "right"):
-        raise ArgumentError(f"[{name}] expected side 'left' or 'right', got {described(side)}")
+    if side is not None:
+        one_of(name, "side", side, ("left", "right"))
     behind = flag(name, "right", right) or side == "right"
     if behind and side == "left":
         raise ArgumentError(f"[{name}] expected one side, got right=True and side='left'")

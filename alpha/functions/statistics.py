@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import flag, number, one_axis, whole
+from alpha.arguments import flag, number, one_axis, one_of, whole
 from alpha.conversion import tensor
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.axes import ValuesAndIndices, check_not_empty, of_line
@@ -16,6 +16,7 @@ from alpha.functions.diagonals import diagonal
 from alpha.functions.elementwise import cast, clamp, eq, floor, isnan, sqrt, where
 from alpha.functions.linalg import matmul
 from alpha.functions.lookups import gather
+from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_float, check_tensor
 from alpha.functions.reduction import sum
 from alpha.functions.shape import broadcast_to, reshape, transpose
@@ -85,7 +86,7 @@ def _median_of_all(name: str, x: Tensor) -> Tensor:
     if not x.numel():
         if not dtypes.is_float(x.dtype):
             raise ShapeError(f"[{name}] expected elements, got shape {x.shape}")
-        return x.new_full((), math.nan)
+        return nothing((), x, value=math.nan)
     line = reshape(x, (x.numel(),))
     value = gather(line.detach(), 0, _median_places(name, line.detach(), 0))
     if not x.requires_grad:
@@ -128,8 +129,7 @@ def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, inte
     values = np.atleast_1d(x.engine.to_numpy(shares.detach()))
     if not ((values >= 0) & (values <= 1)).all():
         raise ArgumentError(f"[{name}] expected q within 0..1, got {described(values.tolist())}")
-    if interpolation not in _INTERPOLATIONS:
-        raise ArgumentError(f"[{name}] expected one of {_INTERPOLATIONS}, got {described(interpolation)}")
+    one_of(name, "interpolation", interpolation, _INTERPOLATIONS)
     if not x.numel():
         raise ShapeError(f"[{name}] expected elements, got shape {x.shape}")
     axis = 0 if dim is None or not x.shape else one_axis(name, dim, x.ndim)

@@ -264,7 +264,14 @@ def _middle_known(x: Any) -> Any:
 
 def _share(d: Draw) -> Case:
     x = _x(d, 1, 3, "f", "distinct")
-    return Case([x, d.pick((0.0, 0.25, 0.5, 0.9, 1.0)), d.axis(len(x.shape))], {}, 0 not in x.shape)
+    valid = 0 not in x.shape
+    return Case([x, d.pick((0.0, 0.25, 0.5, 0.9, 1.0)), d.axis(len(x.shape))], {}, valid)
+
+
+def _quantile(x: Any, q: float, dim: int) -> Any:
+    if not np.isfinite(x).all():
+        raise ValueError("infinities between which NumPy and PyTorch interpolate by NaN")
+    return np.quantile(x, q, dim)
 
 
 def _values_of(name: str) -> Callable[..., Any]:
@@ -322,7 +329,7 @@ ORDER = [
           _order,
           lambda t, x, dim, descending: t.sort(x, dim, stable=True)[1], gradient=False),
     _same("msort", _of(1, 3, "fi", "distinct"), lambda x: np.sort(x, 0)),
-    _same("quantile", _share, np.quantile, tolerance=SUMS, covers=("alpha.nanquantile",)),
+    _same("quantile", _share, _quantile, tolerance=SUMS, covers=("alpha.nanquantile",)),
     _same("unique", _of(0, 3, "fib", "whole"), lambda x: np.unique(x, equal_nan=False), gradient=False),
     _same("unique_consecutive", _of(0, 3, "fib", "whole"), _runs, gradient=False),
     _same("nonzero", _of(0, 3, "fib", "whole"), np.argwhere, gradient=False),
@@ -413,6 +420,11 @@ def _set_entries(x: Any, dim: int, index: Any, source: Any) -> Any:
     return out
 
 
+def _filled_entries(d: Draw) -> Case:
+    case = _entries(d)
+    return Case([*case.args[:3], 1], {}, case.valid)
+
+
 def _taken(d: Draw) -> Case:
     x = _x(d, 0, 3)
     return Case([x, _indices(d, int(np.prod(x.shape)), d.shape(0, 2))], {}, 0 not in x.shape)
@@ -461,7 +473,7 @@ WRITING = [
     ],
     _same("index_add", _entries, _at_entries, tolerance=SUMS, covers=("alpha.Tensor.index_add_",)),
     _same("index_copy", _once, _set_entries, covers=("alpha.Tensor.index_copy_",)),
-    _same("index_fill", lambda d: Case([*_entries(d).args[:3], 1]), _set_entries,
+    _same("index_fill", _filled_entries, _set_entries,
           covers=("alpha.Tensor.index_fill_",)),
     _same("take", _taken, lambda x, index: x.reshape(-1)[index]),
     _same("put", _put, _put_flat, tolerance=SUMS, covers=("alpha.Tensor.put_",)),
