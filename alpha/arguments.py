@@ -68,6 +68,14 @@ def number(function: str, name: str, value: Any) -> float:
         raise ArgumentError(f"[{function}] expected {name} within a float's range, got an int beyond it") from None
 
 
+def one_of(function: str, name: str, value: Any, options: Sequence[str]) -> str:
+    """One of several words; ArgumentError for anything else."""
+    if isinstance(value, str) and value in options:
+        return value
+    words = ", ".join(repr(option) for option in options)
+    raise ArgumentError(f"[{function}] expected {name} as one of {words}, got {described(value)}")
+
+
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     """Sorted non-negative axes, from None (all of them), one axis or several; of an empty list none."""
     if dim is None:
@@ -75,6 +83,10 @@ def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     if type(dim) is int and -ndim <= dim < ndim:
         return (dim if dim >= 0 else dim + ndim,)
     given = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if not ndim:  # a tensor without axes takes those of one with one axis, as in PyTorch
+        for d in given:
+            one_axis(function, d, 1)
+        return ()
     axes = sorted(one_axis(function, d, ndim) for d in given)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")

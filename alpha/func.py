@@ -11,7 +11,7 @@ from alpha.autograd import functional
 from alpha.autograd.gradients import grad as gradients
 from alpha.autograd.modes import enable_grad
 from alpha.errors import ArgumentError, ShapeError
-from alpha.functions.shape import stack
+from alpha.functions.joining import stack
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from alpha.functions import diagonals
+from alpha.functions.contraction import vector_cross as cross
 from alpha.functions.factorisations import cholesky_ex, eigh, eigvalsh, svdvals
 from alpha.functions.factorisations import linalg_cholesky as cholesky
 from alpha.functions.factorisations import linalg_qr as qr
@@ -15,22 +17,24 @@ from alpha.functions.matrices import (
     matrix_norm,
     matrix_power,
     matrix_rank,
-    multi_dot,
     tensorinv,
     tensorsolve,
     vander,
-    vecdot,
     vector_norm,
 )
 from alpha.functions.matrices import linalg_norm as norm
 from alpha.functions.matvec import gemv, ger, ger_
+from alpha.functions.products import multi_dot, vecdot
 from alpha.functions.solving import det, inv, inv_ex, pinv, slogdet, solve, solve_ex, solve_triangular
+from alpha.tensor import Tensor
 
 __all__ = [
     "cholesky",
     "cholesky_ex",
     "cond",
+    "cross",
     "det",
+    "diagonal",
     "dot",
     "eigh",
     "eigvalsh",
@@ -63,3 +67,8 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+
+
+def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """``alpha.diagonal`` of the last two axes unless others are named."""
+    return diagonals.diagonal(x, offset, dim1, dim2)

@@ -10,7 +10,7 @@ from alpha.autograd.gradients import grad
 from alpha.autograd.modes import enable_grad
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.creation import zeros_like
-from alpha.functions.shape import stack
+from alpha.functions.joining import stack
 from alpha.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

@@ -14,8 +14,9 @@ from alpha.functions.creation import DeviceLike, EngineLike
 from alpha.functions.elementwise import cast, clamp, floor, log, lt, minimum
 from alpha.functions.inplace import write
 from alpha.functions.operands import check_float, check_tensor, compute
-from alpha.functions.reduction import cumsum, sort
+from alpha.functions.running import cumsum
 from alpha.functions.shape import unsqueeze
+from alpha.functions.sorting import sort
 from alpha.places import chosen
 from alpha.random import Draw, Generator
 from alpha.tensor import Tensor

@@ -467,8 +467,12 @@ def _rounded(name: str, x: TensorLike) -> Tensor:
 # -- selection ---------------------------------------------------------------------------------------------------
 
 
-def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor:
-    """x where the condition (bool) holds, else y; the three broadcast."""
+def where(condition: TensorLike, x: TensorLike = None, y: TensorLike = None) -> Any:
+    """x where the condition (bool) holds, else y; the three broadcast. Of a condition alone ``nonzero`` as a tuple."""
+    if x is None and y is None:
+        from alpha.functions.selection import nonzero  # here: it imports this module
+
+        return nonzero(condition, as_tuple=True)
     found: Tensor | None = _where.latest.launch_outside(condition, x, y)
     if found is not None:
         return found

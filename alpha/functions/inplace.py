@@ -118,10 +118,15 @@ def _move(x: Tensor, out: Tensor) -> None:
 # -- arithmetic --------------------------------------------------------------------------------------------------
 
 
+_ARITHMETIC = ("add_", "sub_", "mul_", "div_")
+
+
 def written_value(name: str, x: Tensor, value: Any, check_shape: bool = True) -> Any:
     """What is to be written into x, in x's dtype: a tensor (that broadcasts to x's shape), or a number."""
     check_tensor(name, x)
     other = operands(name, x, value)[1]
+    if type(other) is int and dtypes.is_bool(x.dtype) and name not in _ARITHMETIC:
+        other = other != 0  # as in PyTorch, whose bools are filled with 1
     kind = other.dtype if isinstance(other, Tensor) else dtypes.of_scalar(other)
     if dtypes.category(kind) > dtypes.category(x.dtype):
         raise _beyond(name, x, kind)

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.arguments import Shape
 from alpha.autograd import Function, enters_graph, leads_to_inference
 from alpha.autograd.composing import by_formula
 from alpha.errors import DtypeError, ShapeError
 from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor, summed_to
+from alpha.functions.elementwise import mul
 from alpha.functions.matvec import Gemv, add_outer
-from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
+from alpha.functions.operands import TensorLike, call, check_float, check_tensor, operands, sum_to
 from alpha.functions.shape import reshape, transpose, unsqueeze
 from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
@@ -197,11 +199,15 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     if found is not None:
         return found
     x, y = operands("matmul", x, y)
-    _check_dtypes("matmul", x, y)
+    are_whole = _are_whole(x, y)
+    if not are_whole:
+        _check_dtypes("matmul", x, y)
     if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
         raise ShapeError(
             f"[matmul] expected x.shape[-1] == y.shape[{-2 if y.ndim != 1 else -1}], got x: {x.shape} and y: {y.shape}"
         )
+    if are_whole:
+        return _whole_product(x, y)
     if x.ndim == y.ndim == 2:
         return call(MatMul, x, y) if enters_graph(x, y) else x.storage.engine.matmul(x, y)
     if x.ndim == 2 and y.ndim == 1:
@@ -217,6 +223,17 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     else:
         out = call(MatMul, left, right)
     return reshape(out, (*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.ndim > 1 else ())))
+
+
+def _are_whole(x: Any, y: Any) -> bool:
+    """Whether both are tensors of one dtype of integers."""
+    return isinstance(x, Tensor) and isinstance(y, Tensor) and dtypes.is_integer(x.dtype) and x.dtype == y.dtype
+
+
+def _whole_product(x: Tensor, y: Tensor) -> Tensor:
+    """The product of matrices or vectors of integers, made on the host; it wraps around."""
+    _batch(x, y)
+    return x.engine.from_numpy(np.asarray(np.matmul(x.engine.to_numpy(x), y.engine.to_numpy(y))))
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -282,6 +299,9 @@ def linear(
 
 def outer(x: Tensor, y: Tensor) -> Tensor:
     """The products of each element of one vector with each of another: (M,) and (N,) give (M, N)."""
+    check_tensor("outer", x, y)
+    if x.ndim == y.ndim == 1 and not (dtypes.is_float(x.dtype) and x.dtype == y.dtype):
+        return mul(reshape(x, (x.shape[0], 1)), y)
     _check_vectors("outer", x, y)
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError(f"[outer] expected two vectors, got x: {x.shape} and y: {y.shape}")
@@ -293,9 +313,14 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     found: Tensor | None = DOT.launch_outside(x, y)
     if found is not None:
         return found
-    _check_vectors("dot", x, y)
+    if _are_whole(x, y):
+        x.engine.check_owner("dot", x, y)
+    else:
+        _check_vectors("dot", x, y)
     if x.ndim != 1 or x.shape != y.shape:
         raise ShapeError(f"[dot] expected two vectors of one length, got x: {x.shape} and y: {y.shape}")
+    if dtypes.is_integer(x.dtype):
+        return _whole_product(x, y)
     return call(Dot, x, y) if enters_graph(x, y) else _dot(x, y)
 
 

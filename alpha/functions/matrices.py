@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -15,8 +14,8 @@ from alpha.functions.elementwise import where
 from alpha.functions.factorisations import svdvals
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import check_float, check_room
-from alpha.functions.reduction import norm as power_norm
 from alpha.functions.solving import check_matrix, identity, inv, pinv, solve, swapped
+from alpha.functions.vector_norms import norm
 from alpha.tensor import Tensor
 
 __all__ = ["matrix_exp", "matrix_power"]
@@ -122,10 +121,8 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
 
 
 def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    """(sum |x| ** ord) ** (1 / ord) over axes, by default all; ord may be infinite or 0 (how many are not 0)."""
-    check_float("vector_norm", x)
-    ord = number("vector_norm", "ord", ord)
-    return power_norm(x if dtype is None else x.astype(dtype), ord, dim, keepdim)
+    """``alpha.norm`` of a number ``ord``, over an axis, several, or all."""
+    return norm(x, ord, dim, keepdim, dtype=dtype)
 
 
 def matrix_norm(
@@ -146,7 +143,7 @@ def matrix_norm(
     ord = _order(name, ord)
     x = A if dtype is None else A.astype(dtype)
     if ord == "fro":
-        return power_norm(x, 2, axes, keepdim)
+        return norm(x, 2, axes, keepdim)
     moved = x.permute((*[axis for axis in range(x.ndim) if axis not in axes], *axes))
     if ord in ("nuc", 2, -2):
         s = svdvals(moved)
@@ -207,47 +204,6 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     return LeastSquares(solution.squeeze(-1) if vectors else solution, residuals, named, values)
 
 
-def multi_dot(tensors: Any) -> Tensor:
-    """The product of several matrices, in the order that takes the fewest multiplications."""
-    if not isinstance(tensors, tuple | list) or len(tensors) < 2:
-        raise ArgumentError(f"[multi_dot] expected a list of two tensors or more, got {described(tensors)}")
-    given = list(tensors)
-    check_float("multi_dot", *given)
-    first, last = given[0], given[-1]
-    if first.ndim == 1:
-        given[0] = first.unsqueeze(0)
-    if last.ndim == 1:
-        given[-1] = last.unsqueeze(1)
-    for left, right in itertools.pairwise(given):
-        if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[0]:
-            raise ShapeError(f"[multi_dot] expected matrices that follow each other, got {[x.shape for x in tensors]}")
-    sizes = [given[0].shape[0], *[x.shape[1] for x in given]]
-    result = _chained(given, _splits(sizes), 0, len(given) - 1)
-    if first.ndim == 1:
-        result = result.squeeze(0)
-    return result.squeeze(-1) if last.ndim == 1 else result
-
-
-def _splits(sizes: list[int]) -> dict[tuple[int, int], int]:
-    """Where to split each run of a chain of matrices, by dynamic programming."""
-    count = len(sizes) - 1
-    cost = {(i, i): 0 for i in range(count)}
-    split: dict[tuple[int, int], int] = {}
-    for length in range(1, count):
-        for i in range(count - length):
-            j = i + length
-            options = [(cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)]
-            cost[i, j], split[i, j] = min(options)
-    return split
-
-
-def _chained(given: list[Tensor], split: dict[tuple[int, int], int], i: int, j: int) -> Tensor:
-    if i == j:
-        return given[i]
-    k = split[i, j]
-    return matmul(_chained(given, split, i, k), _chained(given, split, k + 1, j))
-
-
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first ``ind``."""
     check_float("tensorinv", A)
@@ -279,13 +235,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     check_room(x.engine, (*x.shape, count), x.dtype)
     powers = x.engine.from_numpy(np.arange(count, dtype=x.dtype if is_float(x.dtype) else np.int64))
     return x.unsqueeze(-1) ** powers
-
-
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The sums of products of two tensors' elements along an axis."""
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-        raise DtypeError("[vecdot] expected two tensors, got another")
-    return (x * y).sum(dim)
 
 
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:

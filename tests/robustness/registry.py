@@ -32,8 +32,24 @@ cholesky cholesky_inverse cholesky_solve det inverse logdet matrix_exp matrix_po
 triangular_solve
 """
 
+_COMPOSED = "is made of functions that have records: its own tests compare it with PyTorch"
+
+_COMPOSITIONS = """
+alpha.addbmm alpha.addmm alpha.addmv alpha.addr alpha.aminmax alpha.as_strided_scatter alpha.baddbmm alpha.bmm
+alpha.broadcast_shapes alpha.broadcast_tensors alpha.cartesian_prod alpha.chain_matmul alpha.combinations
+alpha.concatenate alpha.cross alpha.dist alpha.dsplit alpha.einsum alpha.ger alpha.gradient alpha.hsplit alpha.inner
+alpha.kron alpha.linalg.cross alpha.linalg.diagonal alpha.linalg.multi_dot alpha.linalg.vecdot alpha.linalg.vector_norm
+alpha.mm alpha.mv alpha.renorm alpha.resolve_conj alpha.resolve_neg alpha.slice_scatter alpha.split_with_sizes
+alpha.std_mean alpha.sum_to_size alpha.tensordot alpha.unflatten alpha.Tensor.unflatten alpha.var_mean alpha.vdot
+alpha.vsplit
+"""
+
 _CALLING_METHODS = """
 broadcast_to expand_as repeat reshape_as tile view_as where type_as new_tensor new_empty new_zeros new_ones new_full
+"""
+
+_WRITING_METHODS = """
+clamp_ cumsum_ masked_fill_ relu_ addbmm_ addmm_ addmv_ addr_ baddbmm_ fill_diagonal_ renorm_ tril_ triu_
 """
 
 EXCLUDED: dict[str, str] = {
@@ -91,7 +107,8 @@ EXCLUDED: dict[str, str] = {
     "alpha.Generator": "keeps a place in a sequence: test_random draws from it",
     "alpha.device": "names an engine: its own tests ask for all that it tells",
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _CALLING_METHODS.split()], _CALLS),
-    **dict.fromkeys([f"alpha.Tensor.{name}" for name in ("clamp_", "cumsum_", "masked_fill_", "relu_")], _WRITES),
+    **dict.fromkeys(_COMPOSITIONS.split(), _COMPOSED),
+    **dict.fromkeys([f"alpha.Tensor.{name}" for name in _WRITING_METHODS.split()], _WRITES),
     **dict.fromkeys(
         ("alpha.Tensor.normal_", "alpha.Tensor.uniform_"),
         "draws as nn.init's functions of these names do",
