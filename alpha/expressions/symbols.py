@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha.dtypes import bool_, default_float
 from alpha.errors import ArgumentError
-from alpha.expressions.graph import BOOL, FLOAT, OPERATIONS, Graph, Node
+from alpha.expressions.graph import BOOL, FLOAT, OF_INTEGERS_ALONE, OPERATIONS, Graph, Node
 
 FUNCTIONS = (
     "abs, ceil, clamp, cos, erf, exp, expm1, floor, floor_divide, log, log1p, maximum, minimum, pow, reciprocal, "
@@ -180,7 +180,7 @@ class Symbol:
             raise AttributeError(name)
         if name == "where":
             raise TraceError("a condition first", ".where", "write alpha.where(condition, a, b)")
-        if name in OPERATIONS or name in COMPOUND:
+        if (name in OPERATIONS and name not in OF_INTEGERS_ALONE) or name in COMPOUND:
             return lambda *others: apply(name, self, *others)
         raise TraceError("point-wise operations alone", f".{name}", f"use {FUNCTIONS}; do the rest outside")
 
