@@ -120,9 +120,9 @@ def erfinv_of_logarithm(w: Real) -> Real:
     return y / x
 
 
-def erfinv_of_root(t: Real) -> Real:
-    """The same of t = sqrt(w) - 4.35: powers of a variable that is 0 in the middle keep their digits."""
-    return erfinv_of_logarithm((t + np.longdouble(4.35)) ** 2)
+def erfinv_of_root(middle: float) -> Callable[[Real], Real]:
+    """The same of t = sqrt(w) - middle: powers of a variable that is 0 in the middle keep their digits."""
+    return lambda t: erfinv_of_logarithm((t + np.longdouble(middle)) ** 2)
 
 
 def erfinv_of_inverse_root(t: Real) -> Real:
@@ -216,8 +216,10 @@ POLYNOMIALS: dict[str, tuple[Callable[[Real], Real], Real, Real, int, int]] = {
     "ATAN_64": (atan_tail, 0, _EIGHTH, 64, 11),
     "ERFCX": (erfcx_of_quotient, -1, 0.9999, 32, 11),
     "ERFCX_64": (erfcx_of_quotient, -1, 0.9999, 64, 24),
-    "ERFINV_OF_LOGARITHM": (erfinv_of_logarithm, 1e-12, 6.25, 64, 23),
-    "ERFINV_OF_ROOT": (erfinv_of_root, -1.85, 1.85, 64, 27),
+    "ERFINV_OF_LOGARITHM": (erfinv_of_logarithm, 1e-12, 6.25, 32, 10),
+    "ERFINV_OF_ROOT": (erfinv_of_root(3.3), -0.8, 0.8, 32, 8),
+    "ERFINV_OF_LOGARITHM_64": (erfinv_of_logarithm, 1e-12, 6.25, 64, 23),
+    "ERFINV_OF_ROOT_64": (erfinv_of_root(4.35), -1.85, 1.85, 64, 27),
     "ERFINV_OF_INVERSE_ROOT": (erfinv_of_inverse_root, 1 / 27.4 - 0.1, 1 / 6.2 - 0.1, 64, 23),
     "LOG_GAMMA": (log_gamma, -0.5, 0.5, 64, 20),
     "BESSEL_I0": (bessel_near_0(0), 0, 16, 64, 15),

@@ -1,6 +1,6 @@
 """Special functions in vectors: error functions and their inverses, gamma's logarithm and its slope, Bessel functions.
 
-They are written as ``elementary``'s are. All but the complementary error functions are computed in float64, of float32
+They are written as ``elementary``'s are. Those of the gamma function, Bessel's and ``ndtri`` are computed in float64, of float32
 too: there a result is off by little more than half a unit in the last place.
 """
 
@@ -16,7 +16,7 @@ from alpha.expressions.arithmetic import Arithmetic, Value
 ERRORS: dict[str, tuple[float, float]] = {
     "erfc": (4.0, 5.0),
     "erfcx": (4.0, 5.0),
-    "erfinv": (0.6, 4.0),
+    "erfinv": (4.0, 4.0),
     "i0e": (0.6, 4.0),
     "i1e": (0.6, 4.0),
 }
@@ -75,8 +75,13 @@ def _inverse(v: Arithmetic, x: Value, rest: Value, has_tail: bool) -> Value:
     """The inverse of the error function, of x and ``rest`` = 1 - x * x: x times a function of w = -log(rest)."""
     w = v.neg(elementary.log(v, rest))
     root = v.call("sqrt", w)
-    middle = v.polynomial(v.limited(w, None, 6.25), coefficients.ERFINV_OF_LOGARITHM)
-    far = v.polynomial(v.sub(v.limited(root, 2.5, 6.2), v.number(4.35)), coefficients.ERFINV_OF_ROOT)
+    near = v.limited(w, None, 6.25)
+    if v.bits == 32:
+        middle = v.polynomial(near, coefficients.ERFINV_OF_LOGARITHM)
+        far = v.polynomial(v.sub(root, v.number(3.3)), coefficients.ERFINV_OF_ROOT)
+    else:
+        middle = v.polynomial(near, coefficients.ERFINV_OF_LOGARITHM_64)
+        far = v.polynomial(v.sub(v.limited(root, 2.5, 6.2), v.number(4.35)), coefficients.ERFINV_OF_ROOT_64)
     if has_tail:
         inverse = v.div(v.number(1.0), v.limited(root, 6.2, None))
         inverse = v.sub(inverse, v.number(0.1))
@@ -87,7 +92,6 @@ def _inverse(v: Arithmetic, x: Value, rest: Value, has_tail: bool) -> Value:
     return v.select(at_end, v.call("copysign", v.number(math.inf), x), value)
 
 
-@_in_float64
 def erfinv(v: Arithmetic, x: Value) -> Value:
     """The inverse of the error function."""
     one = v.number(1.0)

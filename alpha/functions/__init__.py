@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from alpha.functions import activation as _activation
+from alpha.functions import activation_in_place as _activation_in_place
 from alpha.functions import attention as _attention
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
 from alpha.functions import drawing as _drawing
+from alpha.functions import drawn_activation as _drawn_activation
 from alpha.functions import dropout as _dropout
 from alpha.functions import elementwise as _elementwise
 from alpha.functions import embedding as _embedding
@@ -26,11 +28,13 @@ from alpha.functions import shape as _shape
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
+from alpha.functions.activation_in_place import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
 from alpha.functions.drawing import *  # noqa: F403
+from alpha.functions.drawn_activation import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
 from alpha.functions.embedding import *  # noqa: F403
@@ -49,11 +53,13 @@ from alpha.functions.shape import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += _activation.__all__
+__all__ += _activation_in_place.__all__
 __all__ += _attention.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _creation.__all__
 __all__ += _drawing.__all__
+__all__ += _drawn_activation.__all__
 __all__ += _dropout.__all__
 __all__ += _elementwise.__all__
 __all__ += _embedding.__all__

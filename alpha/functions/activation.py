@@ -11,9 +11,10 @@ from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
-from alpha.functions.elementwise import exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
+from alpha.functions.elementwise import cast, exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.functions.piecewise import of_floats
+from alpha.functions.primitives import EXPRESSIONS
 from alpha.functions.shape import split
 from alpha.launches import SOFTMAX
 from alpha.tensor import Tensor
@@ -66,6 +67,9 @@ def _folded_relu(x: Any, slope: Any) -> Any:
 @_folded_relu.gradient
 def _folded_relu_gradient(grad: Any, x: Any, slope: Any) -> Any:
     return where(gt(x, 0), grad, grad * slope), None
+
+
+EXPRESSIONS["relu"] = _relu
 
 
 def relu(x: Tensor, inplace: bool = False) -> Tensor:
@@ -290,20 +294,29 @@ class Softmax(Function):
         return grad.engine.softmax_grad(grad, y, self.axis, self.log)
 
 
-def softmax(x: Tensor, dim: int | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis, without overflow. ArgumentError where no axis is named."""
+def softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, without overflow, in another dtype if one is given.
+
+    ArgumentError where no axis is named.
+    """
+    x = x if dtype is None else cast(x, dtype)
     found: Tensor | None = SOFTMAX.launch_outside(x, dim, False)
     return _along("softmax", x, dim, False) if found is None else found
 
 
-def softmin(x: Tensor, dim: int | None = None) -> Tensor:
+def softmin(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """``softmax`` of -x."""
+    x = x if dtype is None else cast(x, dtype)
     check_float("softmin", x)
     return _along("softmin", -x, dim, False)
 
 
-def log_softmax(x: Tensor, dim: int | None = None) -> Tensor:
-    """x - log(sum(exp(x))) along an axis, without overflow. ArgumentError where no axis is named."""
+def log_softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+    """x - log(sum(exp(x))) along an axis, without overflow, in another dtype if one is given.
+
+    ArgumentError where no axis is named.
+    """
+    x = x if dtype is None else cast(x, dtype)
     found: Tensor | None = SOFTMAX.launch_outside(x, dim, True)
     return _along("log_softmax", x, dim, True) if found is None else found
 
