@@ -251,6 +251,7 @@ _RULES: dict[str, Rule] = {
     "trunc": _steps,
     "round": _steps,
     "copysign": _copysign,
+    "nextafter": lambda graph, g, y, operands: (g, None),
     "fmod": _fmod,
     "sign": _steps,
     "floor": _steps,

@@ -15,7 +15,7 @@ from alpha.functions.elementwise import cast, exp, gt, le, log1p, lt, maximum, s
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.functions.piecewise import of_floats
 from alpha.functions.primitives import EXPRESSIONS
-from alpha.functions.shape import split
+from alpha.functions.shape import reshape, split
 from alpha.launches import SOFTMAX
 from alpha.tensor import Tensor
 
@@ -169,28 +169,30 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
 
 
 @pointwise
-def _softplus(x: Any, beta: Any) -> Any:
+def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
     """As max(z, 0) + log1p(exp(-|z|)) with z = beta * x."""
     # Divided first: beta * x may be beyond the largest number where x is not.
-    return maximum(x, 0) + log1p(exp(-abs(x * beta))) / beta
+    return where(gt(x * beta, threshold), x, maximum(x, 0) + log1p(exp(-abs(x * beta))) / beta)
 
 
 @_softplus.gradient
-def _softplus_gradient(grad: Any, x: Any, beta: Any) -> Any:
+def _softplus_gradient(grad: Any, x: Any, beta: Any, threshold: Any) -> Any:
     """The sigmoid of z, by the forward's exponential, which loses nothing far below 0."""
     z = x * beta
     small = exp(-abs(z))
-    return grad * (where(z < 0, small, 1) / (small + 1)), None
+    return where(gt(z, threshold), grad, grad * (where(z < 0, small, 1) / (small + 1))), None, None
 
 
-def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
-    """log(1 + exp(beta * x)) / beta, without overflow."""
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, without overflow; where beta * x is above the threshold it is x."""
     _check("softplus", x)
     if not symbols.is_symbolic(beta):
         beta = number("softplus", "beta", beta)
         if not beta > 0:
             raise ArgumentError(f"[softplus] expected beta > 0, got {beta}")
-    return _softplus(x, beta)
+    if not symbols.is_symbolic(threshold):
+        threshold = number("softplus", "threshold", threshold)
+    return _softplus(x, beta, threshold)
 
 
 def _mish_factor(x: Any) -> Any:
@@ -326,7 +328,9 @@ def _along(function: str, x: Tensor, dim: int | None, log: bool) -> Tensor:
     check_float(function, x)
     if dim is None:
         raise ArgumentError(f"[{function}] expected dim, the axis to normalise along, got none: -1 is the last")
-    axis = one_axis(function, dim, x.ndim)
+    axis = one_axis(function, dim, max(x.ndim, 1))
+    if x.ndim == 0:  # as if it had one axis
+        return reshape(call(Softmax, reshape(x, (1,)), axis, log), ())
     y = call(Softmax, x, axis, log)
     if not y.requires_grad:
         x.storage.engine.alias(SOFTMAX, (x, axis, log), SOFTMAX, (x, dim, log))

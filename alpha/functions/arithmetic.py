@@ -78,6 +78,8 @@ def _scaled(name: str, x: TensorLike, y: TensorLike, alpha: Any) -> Tensor:
         return expression(first, second, float(factor))
     if not is_whole:
         raise DtypeError(f"[{name}] expected alpha as an int beside {dtype}, got {described(alpha)}: cast x with .float()")
+    if dtypes.is_bool(dtype):
+        return add(first, second if factor else False)
     return add(first, mul(second, factor)) if name == "add" else sub(first, mul(second, factor))
 
 
@@ -227,9 +229,11 @@ def pow(input: TensorLike, exponent: TensorLike) -> Tensor:
         found = _POWER_OF_NUMBER.launches.launch_outside(input, exponent)
         if found is not None:
             return found
-    base, exponent = convert("pow", input, exponent)
+    base, exponent = convert("pow", input, exponent, logical=True)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
+        if dtypes.is_bool(dtype):
+            return compute("ge", base, exponent)  # False ** True alone is False
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
             if simpler is not None:
@@ -281,6 +285,8 @@ def float_power(input: TensorLike, exponent: TensorLike) -> Tensor:
 
 def ldexp(input: TensorLike, other: TensorLike) -> Tensor:
     """input * 2 ** other, broadcast."""
+    if isinstance(input, Tensor) and isinstance(other, Tensor) and dtypes.is_float(input.dtype):
+        other = other if dtypes.is_float(other.dtype) else cast(other, input.dtype)
     return mul(input, pow(2.0, other))
 
 
@@ -360,7 +366,9 @@ def _hypot_gradient(grad: Any, x: Any, y: Any) -> Any:
 atan2 = of_two_floats(PRIMITIVES["atan2"], "The angles of the points (other, input), from -pi to pi; they broadcast.")
 copysign = of_two_floats(PRIMITIVES["copysign"], "The sizes of input with the signs of other, broadcast.")
 hypot = of_two_floats(_hypot, "sqrt(input ** 2 + other ** 2), broadcast, without overflow on the way.")
-nextafter = of_two_floats(PRIMITIVES["nextafter"], "The next floats after input in the direction of other, broadcast.")
+nextafter = of_two_floats(
+    PRIMITIVES["nextafter"], "The next floats after input in the direction of other, broadcast; their slope is 1."
+)
 
 # PyTorch's other names.
 arctan2, divide, multiply, subtract = atan2, div, mul, sub
