@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpha.functions import arithmetic, bits, casting, comparison, inplace, rounding, special, transcendental
+from alpha.functions import arithmetic, bits, comparison, inplace, rounding, special, transcendental
 from alpha.tensor import Tensor
 
 

@@ -141,9 +141,7 @@ OPERATIONS: dict[str, Operation] = {
     "where": Operation((BOOL, FLOAT, FLOAT), FLOAT, np.where),
 }
 
-OF_INTEGERS_ALONE = frozenset(
-    ["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "left_shift", "right_shift"]
-)
+OF_INTEGERS_ALONE = frozenset(["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "left_shift", "right_shift"])
 """Operations that floats do not have."""
 
 _COMMUTATIVE = frozenset(["add", "mul", "eq", "ne", "logical_and", "logical_or", "logical_xor"])

@@ -1,7 +1,7 @@
 """Special functions in vectors: error functions and their inverses, gamma's logarithm and its slope, Bessel functions.
 
-They are written as ``elementary``'s are. Those of the gamma function, Bessel's and ``ndtri`` are computed in float64, of float32
-too: there a result is off by little more than half a unit in the last place.
+They are written as ``elementary``'s are. Those of the gamma function, Bessel's and ``ndtri`` are computed in float64, of
+float32 too: there a result is off by little more than half a unit in the last place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ERRORS: dict[str, tuple[float, float]] = {
     "i0e": (0.6, 4.0),
     "i1e": (0.6, 4.0),
 }
-"""As ``elementary.ERRORS``; ``lgamma``, ``digamma`` and ``ndtri`` cross 0, where a unit in the last place is no measure."""
+"""As ``elementary.ERRORS``. Where ``digamma`` crosses 0, and ``lgamma`` below 0, a last place is no measure of them."""
 
 
 def _in_float64(function: Callable[..., Value]) -> Callable[..., Value]:
@@ -148,7 +148,9 @@ def _lgamma_above_0(v: Arithmetic, x: Value) -> Value:
     above_2 = v.select(small, v.sub(x, one), v.sub(u, v.number(2.0)))
     far = v.compare("oge", x, v.number(float(_SHIFT)))
     logarithm = elementary.log(v, v.select(far, x, v.select(small, x, product)))
-    near = v.mul(v.mul(above_1, above_2), v.polynomial(v.sub(v.limited(u, None, 2.0), v.number(1.5)), coefficients.LOG_GAMMA))
+    near = v.mul(
+        v.mul(above_1, above_2), v.polynomial(v.sub(v.limited(u, None, 2.0), v.number(1.5)), coefficients.LOG_GAMMA)
+    )
     near = v.add(near, v.select(small, v.neg(logarithm), logarithm))
     inverse = v.div(one, v.limited(x, float(_SHIFT), None))
     series = v.mul(inverse, v.polynomial(v.mul(inverse, inverse), _STIRLING))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from alpha.functions import activation as _activation
 from alpha.functions import activation_in_place as _activation_in_place
+from alpha.functions import arithmetic as _arithmetic
 from alpha.functions import attention as _attention
+from alpha.functions import bits as _bits
+from alpha.functions import casting as _casting
+from alpha.functions import comparison as _comparison
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
 from alpha.functions import drawing as _drawing
 from alpha.functions import drawn_activation as _drawn_activation
 from alpha.functions import dropout as _dropout
-from alpha.functions import elementwise as _elementwise
 from alpha.functions import embedding as _embedding
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
@@ -24,19 +27,25 @@ from alpha.functions import padding as _padding
 from alpha.functions import piecewise as _piecewise
 from alpha.functions import pooling as _pooling
 from alpha.functions import reduction as _reduction
+from alpha.functions import rounding as _rounding
 from alpha.functions import shape as _shape
+from alpha.functions import special as _special
+from alpha.functions import transcendental as _transcendental
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.activation_in_place import *  # noqa: F403
+from alpha.functions.arithmetic import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
+from alpha.functions.bits import *  # noqa: F403
+from alpha.functions.casting import *  # noqa: F403
+from alpha.functions.comparison import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
 from alpha.functions.drawing import *  # noqa: F403
 from alpha.functions.drawn_activation import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
-from alpha.functions.elementwise import *  # noqa: F403
 from alpha.functions.embedding import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
@@ -49,19 +58,25 @@ from alpha.functions.padding import *  # noqa: F403
 from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.pooling import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
+from alpha.functions.rounding import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
+from alpha.functions.special import *  # noqa: F403
+from alpha.functions.transcendental import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += _activation.__all__
 __all__ += _activation_in_place.__all__
+__all__ += _arithmetic.__all__
 __all__ += _attention.__all__
+__all__ += _bits.__all__
+__all__ += _casting.__all__
+__all__ += _comparison.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _creation.__all__
 __all__ += _drawing.__all__
 __all__ += _drawn_activation.__all__
 __all__ += _dropout.__all__
-__all__ += _elementwise.__all__
 __all__ += _embedding.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
@@ -74,4 +89,7 @@ __all__ += _padding.__all__
 __all__ += _piecewise.__all__
 __all__ += _pooling.__all__
 __all__ += _reduction.__all__
+__all__ += _rounding.__all__
 __all__ += _shape.__all__
+__all__ += _special.__all__
+__all__ += _transcendental.__all__

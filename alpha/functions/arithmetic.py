@@ -21,9 +21,33 @@ from alpha.functions.primitives import PRIMITIVES, convert, evaluated, of_intege
 from alpha.tensor import Tensor
 
 __all__ = [
-    "add", "addcdiv", "addcmul", "atan2", "arctan2", "copysign", "div", "divide", "float_power", "floor_divide", "fmax",
-    "fmin", "fmod", "hypot", "ldexp", "lerp", "maximum", "minimum", "mul", "multiply", "nextafter", "pow", "remainder",
-    "rsub", "sub", "subtract", "true_divide",
+    "add",
+    "addcdiv",
+    "addcmul",
+    "arctan2",
+    "atan2",
+    "copysign",
+    "div",
+    "divide",
+    "float_power",
+    "floor_divide",
+    "fmax",
+    "fmin",
+    "fmod",
+    "hypot",
+    "ldexp",
+    "lerp",
+    "maximum",
+    "minimum",
+    "mul",
+    "multiply",
+    "nextafter",
+    "pow",
+    "remainder",
+    "rsub",
+    "sub",
+    "subtract",
+    "true_divide",
 ]  # fmt: skip
 
 # -- sums and products -------------------------------------------------------------------------------------------
@@ -72,12 +96,16 @@ def _scaled(name: str, x: TensorLike, y: TensorLike, alpha: Any) -> Tensor:
         raise DtypeError(f"[{name}] expected alpha as a number, got a bool: give 1 or 0")
     is_whole = isinstance(alpha, bool | int | np.integer | np.bool_)
     factor = int(alpha) if is_whole else number(name, "alpha", alpha)
-    first, second = convert(name, x, y, logical=name == "add", dtype_of=common_dtype if name == "add" else _dtype_of_numbers)
+    first, second = convert(
+        name, x, y, logical=name == "add", dtype_of=common_dtype if name == "add" else _dtype_of_numbers
+    )
     dtype = first.dtype if isinstance(first, Tensor) else second.dtype
     if dtypes.is_float(dtype):
         return expression(first, second, float(factor))
     if not is_whole:
-        raise DtypeError(f"[{name}] expected alpha as an int beside {dtype}, got {described(alpha)}: cast x with .float()")
+        raise DtypeError(
+            f"[{name}] expected alpha as an int beside {dtype}, got {described(alpha)}: cast x with .float()"
+        )
     if dtypes.is_bool(dtype):
         return add(first, second if factor else False)
     return add(first, mul(second, factor)) if name == "add" else sub(first, mul(second, factor))
@@ -277,8 +305,7 @@ def _check_not_negative(exponent: Tensor | Number, dtype: np.dtype[Any]) -> None
 def float_power(input: TensorLike, exponent: TensorLike) -> Tensor:
     """input ** exponent in float64, broadcast."""
     values = [
-        cast(x, dtypes.widest_float) if isinstance(x, Tensor) else x
-        for x in operands("float_power", input, exponent)
+        cast(x, dtypes.widest_float) if isinstance(x, Tensor) else x for x in operands("float_power", input, exponent)
     ]
     return pow(*values)
 
@@ -309,11 +336,11 @@ def _other_than_nan(extremum: str, wins: str) -> PointwiseFunction:
     """The larger or the smaller of two, of one that is NaN the other; the gradient is one's alone, as in PyTorch."""
 
     def value(x: Any, y: Any) -> Any:
-        found = symbols.apply("where", y != y, x, symbols.apply(extremum, x, y))
-        return symbols.apply("where", x != x, y, found)
+        found = symbols.apply("where", symbols.apply("isnan", y), x, symbols.apply(extremum, x, y))
+        return symbols.apply("where", symbols.apply("isnan", x), y, found)
 
     def gradient(grad: Any, x: Any, y: Any) -> Any:
-        first = symbols.apply(wins, x, y) | (y != y)
+        first = symbols.apply(wins, x, y) | symbols.apply("isnan", y)
         return symbols.apply("where", first, grad, 0.0), symbols.apply("where", first, 0.0, grad)
 
     function = pointwise(value)

@@ -14,7 +14,8 @@ from alpha.functions.primitives import PRIMITIVES, computed, convert
 from alpha.tensor import Tensor
 
 __all__ = [
-    "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "gcd", "lcm",
+    "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "gcd",
+    "lcm",
 ]  # fmt: skip
 
 
@@ -36,7 +37,9 @@ def _whole(name: str, *values: TensorLike, logical: bool = False) -> list[Any]:
     operands = convert(name, *values, logical=True)
     dtype = common_dtype(operands)
     if dtypes.is_float(dtype) or (dtypes.is_bool(dtype) and not logical):
-        advice = "compare first, as in x > 0, or cast it with .long()" if dtypes.is_float(dtype) else "cast it with .long()"
+        advice = (
+            "compare first, as in x > 0, or cast it with .long()" if dtypes.is_float(dtype) else "cast it with .long()"
+        )
         raise DtypeError(f"[{name}] expected integers{' or bools' * logical}, got {dtype}: {advice}")
     return operands
 

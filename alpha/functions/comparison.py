@@ -14,7 +14,6 @@ from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
 from alpha.functions.casting import cast
 from alpha.functions.operands import (
-    Number,
     TensorLike,
     broadcast_shape,
     check_tensor,
@@ -240,7 +239,7 @@ def _isclose(x: Any, y: Any, relative: Any, absolute: Any) -> Any:
 
 @pointwise
 def _isclose_or_nan(x: Any, y: Any, relative: Any, absolute: Any) -> Any:
-    return _isclose(x, y, relative, absolute) | ((x != x) & (y != y))
+    return _isclose(x, y, relative, absolute) | (isnan(x) & isnan(y))
 
 
 def isclose(

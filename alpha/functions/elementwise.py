@@ -1,4 +1,4 @@
-"""The element-wise functions of all families, for who needs several: arithmetic, rounding, comparison, casts and more."""
+"""The element-wise functions of all families, for modules that need several."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ _ONE = 1
 
 
 def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """``x /= other``, rounded if ``alpha.div`` is to; other broadcasts to x's shape, x is of a float dtype. Returns x."""
+    """``x /= other``, rounded as by ``alpha.div``; other broadcasts to x's shape, x is of floats. Returns x."""
     check_tensor("div_", x)
     if rounding_mode is not None:
         return overwrite("div_", x, div, other, rounding_mode=rounding_mode)

@@ -147,7 +147,8 @@ def of_floats(expression: PointwiseFunction, description: str) -> Callable[[Tens
         found: Tensor | None = expression.latest.launch_outside(input)
         return expression(as_floats(name, input)) if found is None else found
 
-    return _named(function, name, description, expression)
+    _name(function, name, description, expression)
+    return function
 
 
 def of_two_floats(expression: PointwiseFunction, description: str) -> Callable[[TensorLike, TensorLike], Tensor]:
@@ -158,15 +159,15 @@ def of_two_floats(expression: PointwiseFunction, description: str) -> Callable[[
         found: Tensor | None = expression.latest.launch_outside(input, other)
         return expression(*convert(name, input, other, floating=True, logical=True)) if found is None else found
 
-    return _named(function, name, description, expression)
+    _name(function, name, description, expression)
+    return function
 
 
 EXPRESSIONS: dict[str, PointwiseFunction] = {}
-"""By the names of the public functions that are these expressions, of floats: in place they are one pass over memory."""
+"""By the names of the public functions of floats that they are: in place these are one pass over memory."""
 
 
-def _named(function: Any, name: str, description: str, expression: PointwiseFunction) -> Any:
+def _name(function: Any, name: str, description: str, expression: PointwiseFunction) -> None:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = description
     EXPRESSIONS[name] = expression
-    return function

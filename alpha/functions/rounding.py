@@ -136,7 +136,7 @@ def frexp(input: Tensor) -> tuple[Tensor, Tensor]:
 @pointwise
 def _nan_to_num(x: Any, nan: Any, above: Any, below: Any) -> Any:
     finite = symbols.apply("where", x == float("inf"), above, symbols.apply("where", x == -float("inf"), below, x))
-    return symbols.apply("where", x != x, nan, finite)
+    return symbols.apply("where", symbols.apply("isnan", x), nan, finite)
 
 
 @_nan_to_num.gradient

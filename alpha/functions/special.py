@@ -288,7 +288,7 @@ def _entr_gradient(grad: Any, x: Any) -> Any:
 
 @pointwise
 def _xlogy(x: Any, y: Any) -> Any:
-    return _do("where", (x == 0) & (y == y), 0.0, x * _do("log", y))
+    return _do("where", (x == 0) & ~_do("isnan", y), 0.0, x * _do("log", y))
 
 
 @_xlogy.gradient
@@ -298,7 +298,7 @@ def _xlogy_gradient(grad: Any, x: Any, y: Any) -> Any:
 
 @pointwise
 def _xlog1py(x: Any, y: Any) -> Any:
-    return _do("where", (x == 0) & (y == y), 0.0, x * _do("log1p", y))
+    return _do("where", (x == 0) & ~_do("isnan", y), 0.0, x * _do("log1p", y))
 
 
 @_xlog1py.gradient
@@ -339,7 +339,7 @@ def logit(input: TensorLike, eps: float | None = None) -> Tensor:
         found: Tensor | None = _logit.latest.launch_outside(input)
         return _logit(as_floats("logit", input)) if found is None else found
     limit = number("logit", "eps", eps)
-    if limit != limit:
+    if math.isnan(limit):
         raise ArgumentError(f"[logit] expected eps as a number, got {described(eps)}")
     return _limited_logit(as_floats("logit", input), limit)
 
