@@ -109,12 +109,12 @@ def erfinv_of_logarithm(w: Real) -> Real:
     x = np.sqrt(-np.expm1(-w))
     if w < 2:
         y = x
-        for _ in range(30):
+        for _ in range(8):
             y -= (erf(y) - x) * np.exp(y * y) * np.sqrt(_PI) / 2
         return y / x
     logarithm = -w - np.log1p(x)  # of 1 - x
     y = np.sqrt(w)
-    for _ in range(30):
+    for _ in range(8):
         scaled = _erfcx(y)
         y += (np.log(scaled) - y * y - logarithm) * scaled * np.sqrt(_PI) / 2
     return y / x

@@ -1,6 +1,6 @@
 """Special functions in vectors: error functions and their inverses, gamma's logarithm and its slope, Bessel functions.
 
-They are written as ``elementary``'s are. Those of the gamma function, Bessel's and ``ndtri`` are computed in float64, of
+They are written as ``elementary``'s are. The gamma function's, Bessel's and ``ndtri`` are computed in float64, of
 float32 too: there a result is off by little more than half a unit in the last place.
 """
 

@@ -258,7 +258,7 @@ def _ndtr_gradient(grad: Any, x: Any) -> Any:
 def _log_ndtr(x: Any) -> Any:
     scaled = x * -math.sqrt(0.5)
     below = _do("log", _do("erfcx", scaled) * 0.5) - x * x * 0.5
-    return _do("where", x < -1, below, _do("log1p", _do("erfc", -scaled) * -0.5))
+    return _do("where", x < -1, below, _do("log1p", -_ndtr(-x)))
 
 
 @_log_ndtr.gradient

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.robustness.records import creation, layers, pointwise, products, reductions, shapes, training
+from tests.robustness.records import creation, elementary, layers, pointwise, products, reductions, shapes, training
 
 RECORDS = [
     *pointwise.RECORDS,
+    *elementary.RECORDS,
     *reductions.RECORDS,
     *shapes.RECORDS,
     *products.RECORDS,
