@@ -158,7 +158,7 @@ SPECIAL: dict[str, tuple[Interval, ...]] = {
 """Intervals from which the arguments of special functions are drawn."""
 
 CROSSING = {"ndtri": 0.5, "lgamma": 0.5, "digamma": 4.0}
-"""Functions that cross 0: near it, errors are counted in units of the last place of numbers of this size, their terms'."""
+"""Functions that cross 0: near it, errors are counted in units of the last place of numbers of their terms' size."""
 
 
 def _exact_special(mpmath: Any, name: str, *arguments: float) -> Any:
@@ -225,7 +225,7 @@ def test_remainders_are_exact(rng: np.random.Generator, dtype: Any) -> None:
     np.testing.assert_array_equal(ours("floor_divide", x, y)[small], quotients[small])
 
 
-DIGEST = "9d1a974ccf238ff1885771f2b0974a1ea7f9be1b6b78e409e6622fe90a0e9291"
+DIGEST = "33e55b58ce7999d8ac65f452bd3635c30e124cb507d2617bfbaad837d5cbc924"
 """A digest of all functions' bits for the arguments below, on any processor with fused multiply-adds."""
 
 BITS = """
@@ -262,4 +262,7 @@ def test_the_coefficients_are_those_that_fit_gives() -> None:
     for name, (function, low, high, bits, degree) in fit.POLYNOMIALS.items():
         number = np.float32 if bits == 32 else np.float64
         found = [float(number(c)) for c in fit.fitted(function, low, high, degree)]
-        np.testing.assert_allclose(found, getattr(coefficients, name), rtol=1e-9)
+        # Their values: the last ones, which are small, depend on the last digits of the platform's long double.
+        places = np.linspace(float(low), float(high), 50)
+        values = [np.polynomial.polynomial.polyval(places, c) for c in (found, getattr(coefficients, name))]
+        np.testing.assert_allclose(*values, rtol=8 * np.finfo(number).eps)
