@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from alpha.expressions.graph import FLOAT, NUMBER, Graph, Node
+from alpha.expressions.polygammas import polygamma
+from alpha.expressions.symbols import Symbol
 
 Rule = Callable[[Graph, Node, Node, tuple[Node, ...]], tuple[Node | None, ...]]
 """``rule(graph, gradient, result, operands)``: a gradient for each operand, or None where it is 0 everywhere."""
@@ -246,6 +248,7 @@ _RULES: dict[str, Rule] = {
     "erfinv": _by(_inverse_bell),
     "ndtri": _by(_inverse_density),
     "lgamma": _by(lambda graph, x, y: graph.apply("digamma", x)),
+    "digamma": _by(lambda graph, x, y: polygamma(1, Symbol(graph, x)).node),
     "i0e": _by(_i0e_slope),
     "i1e": _by(_i1e_slope),
     "trunc": _steps,

@@ -40,7 +40,7 @@ _OF_TWO = (
 )  # fmt: skip
 _OF_ONE = (
     "neg", "abs", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "square", "reciprocal",
-    "sin", "cos", "tan", "atan", "tanh", "sigmoid", "erf", "erfc", "erfcx", "erfinv", "ndtri", "lgamma", "digamma",
+    "sin", "cos", "tan", "atan", "tanh", "sigmoid", "erf", "erfc", "erfcx", "erfinv", "ndtri", "lgamma",
     "i0e", "i1e", "sign", "floor", "ceil", "trunc", "round", "bitwise_not", "logical_not", "isfinite", "isnan",
 )  # fmt: skip
 PRIMITIVES = {operation: _primitive(operation) for operation in (*_OF_TWO, *_OF_ONE)}

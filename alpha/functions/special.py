@@ -11,7 +11,7 @@ from typing import Any
 
 from alpha.arguments import number, whole
 from alpha.errors import ArgumentError, described
-from alpha.expressions import symbols
+from alpha.expressions import polygammas, symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
 from alpha.functions.operands import TensorLike
 from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, as_floats, convert, of_floats, of_two_floats
@@ -55,71 +55,14 @@ def polygamma(n: int, input: TensorLike) -> Tensor:
 _MOST_ORDERS = 60
 """Beyond, a float64 holds n! / input ** (n + 1) of few numbers."""
 
-_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798)
-"""B(2), B(4), ..."""
-
-_TERMS = 10
-"""Terms of Hurwitz's series that are added one by one, at least; Euler and Maclaurin's formula gives the rest."""
-
 
 @functools.cache
 def _of_order(n: int) -> PointwiseFunction:
-    """The n-th derivative of ``digamma``: (-1) ** (n + 1) * n! * zeta(n + 1, x) above 0, by the reflection below."""
-    sign = 1.0 if n % 2 else -1.0
-
-    def value(x: Any) -> Any:
-        # psi(n, x) = (-1) ** n * psi(n, 1 - x) - pi * d ** n / dx ** n cot(pi * x)
-        below = x < 0
-        above = _hurwitz_of_whole(n, _do("where", below, 1 - x, x)) * sign
-        rest = x - _do("floor", x + 0.5)
-        angle = rest * math.pi
-        cotangent = _do("cos", angle) / _do("sin", angle)
-        reflected = above * (1 if n % 2 == 0 else -1) - _polynomial(_cotangent_slope(n), cotangent)
-        pole = _do("where", rest == 0, math.inf * sign, reflected)
-        return _do("where", below, pole, above)
-
-    function = pointwise(value)
+    """The n-th derivative of ``digamma``."""
+    function = pointwise(lambda x: polygammas.polygamma(n, x))
     function.name = "polygamma"
     function.gradient(lambda grad, x: grad * _of_order(n + 1)(x))
     return function
-
-
-def _hurwitz_of_whole(n: int, x: Any) -> Any:
-    """n! * zeta(n + 1, x) for x >= 0."""
-    terms = _TERMS + n
-    scale = math.factorial(n)
-    total: Any = 0.0
-    for k in range(terms):
-        total = total + _power(1 / (x + k), n + 1) * scale
-    far = 1 / (x + terms)
-    # The integral from there on, half a term, and the sum of B(2j) / (2j)! * (n + 2j - 1)! / (x + terms) ** (n + 2j).
-    tail = _power(far, n) * math.factorial(n - 1) + _power(far, n + 1) * (0.5 * scale)
-    factors = [b * math.factorial(n + 2 * j - 1) / math.factorial(2 * j) for j, b in enumerate(_BERNOULLI, 1)]
-    return total + tail + _power(far, n + 2) * _polynomial(factors, far * far)
-
-
-def _power(x: Any, n: int) -> Any:
-    """x ** n by squaring."""
-    if n == 1:
-        return x
-    half = _power(x, n // 2)
-    return half * half * x if n % 2 else half * half
-
-
-def _polynomial(coefficients: list[float], x: Any) -> Any:
-    value: Any = coefficients[-1]
-    for c in coefficients[-2::-1]:
-        value = value * x + c
-    return value
-
-
-def _cotangent_slope(n: int) -> list[float]:
-    """pi * d ** n / dx ** n cot(pi * x) as a polynomial of c = cot(pi * x): dc/dx = -pi * (1 + c * c)."""
-    terms = [0, 1]
-    for _ in range(n):
-        slope = [k * c for k, c in enumerate(terms)][1:]
-        terms = [-(a + b) for a, b in zip([*slope, 0, 0], [0, 0, *slope], strict=True)]
-    return [c * math.pi ** (n + 1) for c in terms]
 
 
 def mvlgamma(input: TensorLike, p: int) -> Tensor:
@@ -143,21 +86,6 @@ def _of_dimensions(p: int) -> PointwiseFunction:
     return function
 
 
-def _hurwitz(s: Any, q: Any) -> Any:
-    """The sum of (q + k) ** -s from k = 0 on, for s > 1 and q > 0, by Euler and Maclaurin's formula."""
-    total: Any = 0.0
-    for k in range(_TERMS):
-        total = total + _do("pow", q + k, -s)
-    far = q + _TERMS
-    power = _do("pow", far, -s)
-    total = total + power * far / (s - 1) + power * 0.5
-    term, inverse = power * s / far, 1 / (far * far)
-    for j, b in enumerate(_BERNOULLI, 1):
-        total = total + term * (b / math.factorial(2 * j))
-        term = term * ((s + (2 * j - 1)) * (s + 2 * j)) * inverse
-    return total
-
-
 def _zeta_at_ends(s: Any, q: Any, value: Any) -> Any:
     """Infinite at s = 1 and where a term is, NaN where there is no sum."""
     known = (s > 1) & ((q > 0) | (_do("floor", s) == s))
@@ -168,17 +96,17 @@ def _zeta_at_ends(s: Any, q: Any, value: Any) -> Any:
 
 @pointwise
 def _zeta(s: Any, q: Any) -> Any:
-    return _zeta_at_ends(s, q, _hurwitz(s, q))
+    return _zeta_at_ends(s, q, polygammas.hurwitz(s, q))
 
 
 @pointwise
 def _zeta_below_0(s: Any, q: Any) -> Any:
     """Of whole s also for q < 0, whose terms below 0 are those of 1 - q's fraction with their signs."""
     first = q - _do("floor", q)
-    below = _hurwitz(s, 1 - first) - _hurwitz(s, 1 - q)
+    below = polygammas.hurwitz(s, 1 - first) - polygammas.hurwitz(s, 1 - q)
     odd = _do("floor", s * 0.5) * 2 != s
-    found = _hurwitz(s, first) + _do("where", odd, -below, below)
-    return _zeta_at_ends(s, q, _do("where", q < 0, found, _hurwitz(s, q)))
+    found = polygammas.hurwitz(s, first) + _do("where", odd, -below, below)
+    return _zeta_at_ends(s, q, _do("where", q < 0, found, polygammas.hurwitz(s, q)))
 
 
 def zeta(input: TensorLike, other: TensorLike) -> Tensor:

@@ -34,8 +34,8 @@ absolute_ acos_ acosh_ addcdiv_ addcmul_ arccos_ arccosh_ arcsin_ arcsinh_ arcta
 atan2_ atan_ atanh_ bitwise_and_ bitwise_left_shift_ bitwise_not_ bitwise_or_ bitwise_right_shift_ bitwise_xor_ clamp_
 clamp_max_ clamp_min_ clip_ copysign_ cosh_ cumsum_ deg2rad_ digamma_ divide_ erfc_ erfinv_ exp2_ fix_ float_power_
 fmod_ frac_ gcd_ greater_ greater_equal_ heaviside_ hypot_ i0_ lcm_ ldexp_ lerp_ less_ less_equal_ lgamma_ log10_
-log2_ logit_ masked_fill_ multiply_ mvlgamma_ nan_to_num_ negative_ nextafter_ not_equal_ polygamma_ rad2deg_ relu_ round_
-sgn_ sinc_ sinh_ subtract_ tan_ true_divide_ trunc_ xlogy_
+log2_ logit_ masked_fill_ multiply_ mvlgamma_ nan_to_num_ negative_ nextafter_ not_equal_ polygamma_ rad2deg_ relu_
+round_ sgn_ sinc_ sinh_ subtract_ tan_ true_divide_ trunc_ xlogy_
 """
 
 _WRITING = "celu_ elu_ hardtanh_ leaky_relu_ relu_ rrelu_ selu_ threshold_"
