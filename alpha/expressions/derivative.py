@@ -192,10 +192,10 @@ def _i0e_slope(graph: Graph, x: Node, y: Node) -> Node:
 
 
 def _i1e_slope(graph: Graph, x: Node, y: Node) -> Node:
-    """I1's slope is I0(x) - I1(x) / x, at 0 one half."""
+    """I1's slope is I0(x) - I1(x) / x, near 0 one half."""
     rest = graph.apply("mul", y, graph.apply("add", graph.apply("sign", x), graph.apply("div", 1.0, x)))
     slope = graph.apply("sub", graph.apply("i0e", x), rest)
-    return graph.apply("where", graph.apply("eq", x, 0.0), 0.5, slope)
+    return graph.apply("where", graph.apply("lt", graph.apply("abs", x), 1e-17), 0.5, slope)
 
 
 def _atan2(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:

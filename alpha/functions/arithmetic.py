@@ -173,10 +173,8 @@ def _lerp_by_number_gradient(grad: Any, x: Any, end: Any, weight: Any) -> Any:
 
 
 def lerp(input: TensorLike, end: TensorLike, weight: TensorLike) -> Tensor:
-    """input + weight * (end - input), broadcast, of floats; the weight is a number or a tensor."""
-    values = convert("lerp", input, end, weight)
-    if not symbols.is_symbolic(*values) and not dtypes.is_float(common_dtype(values[:2])):
-        raise DtypeError("[lerp] expected floats, got integers: cast them with .float()")
+    """input + weight * (end - input), broadcast; the weight is a number or a tensor."""
+    values = convert("lerp", input, end, weight, floating=True)
     is_number = not isinstance(values[2], Tensor) and not symbols.is_symbolic(values[2])
     return (_lerp_by_number if is_number else _lerp)(*values)
 

@@ -85,8 +85,8 @@ def _log_of_sum(name: str, grown: str, base: float) -> PointwiseFunction:
         return _do("maximum", x, y) + _do("log1p", _do(grown, -abs(difference))) * (1 / scale)
 
     def gradient(grad: Any, x: Any, y: Any) -> Any:
-        share = _do("sigmoid", (x - y) * scale)
-        return grad * share, grad * (1 - share)
+        difference = (x - y) * scale
+        return grad * _do("sigmoid", difference), grad * _do("sigmoid", -difference)
 
     function = pointwise(value)
     function.gradient(gradient)
