@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Value = Any  # Tensor | float | bool
 
 _BY_NUMPY = frozenset([
-    "exp2", "log2", "log10", "tan", "atan", "atan2", "trunc", "round", "fmod", "copysign", "nextafter",
+    "exp2", "log2", "log10", "tan", "atan", "atan2", "trunc", "round", "fmod", "copysign", "exponent", "nextafter",
     *special.FUNCTIONS,
 ])  # fmt: skip
 """What the contract does not ask of engines: it is computed on the host."""

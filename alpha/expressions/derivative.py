@@ -251,6 +251,7 @@ _RULES: dict[str, Rule] = {
     "digamma": _by(lambda graph, x, y: polygamma(1, Symbol(graph, x)).node),
     "i0e": _by(_i0e_slope),
     "i1e": _by(_i1e_slope),
+    "exponent": _steps,
     "trunc": _steps,
     "round": _steps,
     "copysign": _copysign,

@@ -346,6 +346,18 @@ def copysign(v: Arithmetic, x: Value, y: Value) -> Value:
     return v.call("copysign", x, y)
 
 
+def exponent(v: Arithmetic, x: Value) -> Value:
+    """n with |x| = m * 2 ** n and m from 1/2 to 1; 0 of 0, infinities and NaN."""
+    size, zero = v.call("fabs", x), v.number(0.0)
+    least, up = (2.0**-126, 23) if v.bits == 32 else (2.0**-1022, 54)
+    small = v.compare("olt", size, v.number(least))
+    bits = v.as_ints(v.select(small, v.mul(size, v.number(2.0**up)), size))
+    n = v.integers("sub", v.integers("lshr", bits, v.integer(v.mantissa)), v.integer(v.bias - 1))
+    value = v.add(v.from_small_ints(n), v.select(small, v.number(-up), zero))
+    regular = v.logical("and", v.compare("ogt", size, zero), v.compare("olt", size, v.number(math.inf)))
+    return v.select(regular, value, zero)
+
+
 def nextafter(v: Arithmetic, x: Value, y: Value) -> Value:
     """The next float after x in the direction of y."""
     zero = v.number(0.0)

@@ -102,6 +102,7 @@ OPERATIONS: dict[str, Operation] = {
     "digamma": _unary(arrays.computed("digamma")),
     "i0e": _unary(arrays.computed("i0e")),
     "i1e": _unary(arrays.computed("i1e")),
+    "exponent": _unary(lambda x: np.frexp(np.asarray(x, np.float64))[1].astype(np.float64)),
     "trunc": _unary(np.trunc),
     "round": _unary(np.rint),
     "sign": _unary(lambda x: np.where(np.isnan(x), 0.0, np.sign(x))),

@@ -35,6 +35,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "trunc": lambda v, x: v.call("trunc", x),
     "round": lambda v, x: v.call("rint", x),
     "copysign": elementary.copysign,
+    "exponent": elementary.exponent,
     "nextafter": elementary.nextafter,
     **special.FUNCTIONS,
     "add": lambda v, x, y: v.add(x, y),

@@ -13,7 +13,7 @@ from alpha.arguments import number, whole
 from alpha.errors import ArgumentError, DtypeError
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
-from alpha.functions.arithmetic import div, ldexp, mul, sub
+from alpha.functions.arithmetic import div, mul
 from alpha.functions.casting import cast, clone
 from alpha.functions.operands import TensorLike, check_float, compute
 from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, convert, evaluated, numeric, of_integers
@@ -126,11 +126,19 @@ def frac(input: Tensor) -> Tensor:
 def frexp(input: Tensor) -> tuple[Tensor, Tensor]:
     """(mantissa, exponent) with input = mantissa * 2 ** exponent and |mantissa| from 1/2 to 1; exponents are int32."""
     check_float("frexp", input)
-    engine = input.engine
-    exponent = engine.from_numpy(np.frexp(engine.to_numpy(input))[1])
-    power = cast(exponent, input.dtype)
-    half = _rounded("floor", mul(power, 0.5))  # 2 ** 1074 is no float64
-    return ldexp(ldexp(input, neg(half)), sub(half, power)), exponent
+    exponent = _exponent(input.detach())
+    return _mantissa(input, exponent), cast(exponent, dtypes.int32)
+
+
+@pointwise
+def _exponent(x: Any) -> Any:
+    return symbols.apply("exponent", x)
+
+
+@pointwise
+def _mantissa(x: Any, exponent: Any) -> Any:
+    half = symbols.apply("floor", exponent * 0.5)  # 2 ** 1074 is no float64
+    return x * symbols.apply("exp2", -half) * symbols.apply("exp2", half - exponent)
 
 
 @pointwise

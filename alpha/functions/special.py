@@ -10,10 +10,11 @@ import math
 from typing import Any
 
 from alpha.arguments import number, whole
-from alpha.errors import ArgumentError, described
+from alpha.autograd import is_grad_enabled
+from alpha.errors import ArgumentError, GraphError, described
 from alpha.expressions import polygammas, symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
-from alpha.functions.operands import TensorLike
+from alpha.functions.operands import TensorLike, is_number
 from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, as_floats, convert, of_floats, of_two_floats
 from alpha.tensor import Tensor
 
@@ -94,37 +95,42 @@ def _zeta_at_ends(s: Any, q: Any, value: Any) -> Any:
     return _do("where", s == 1, math.inf, value)
 
 
-@pointwise
-def _zeta(s: Any, q: Any) -> Any:
-    return _zeta_at_ends(s, q, polygammas.hurwitz(s, q))
+@functools.cache
+def _zeta(below_0: bool) -> PointwiseFunction:
+    """Of q > 0, or also of q < 0 and whole s: the terms below 0 are then those of 1 - q's fraction with their signs."""
 
+    def value(s: Any, q: Any) -> Any:
+        if not below_0:
+            return _zeta_at_ends(s, q, polygammas.hurwitz(s, q))
+        first = q - _do("floor", q)
+        below = polygammas.hurwitz(s, 1 - first) - polygammas.hurwitz(s, 1 - q)
+        odd = _do("floor", s * 0.5) * 2 != s
+        found = polygammas.hurwitz(s, first) + _do("where", odd, -below, below)
+        return _zeta_at_ends(s, q, _do("where", q < 0, found, polygammas.hurwitz(s, q)))
 
-@pointwise
-def _zeta_below_0(s: Any, q: Any) -> Any:
-    """Of whole s also for q < 0, whose terms below 0 are those of 1 - q's fraction with their signs."""
-    first = q - _do("floor", q)
-    below = polygammas.hurwitz(s, 1 - first) - polygammas.hurwitz(s, 1 - q)
-    odd = _do("floor", s * 0.5) * 2 != s
-    found = polygammas.hurwitz(s, first) + _do("where", odd, -below, below)
-    return _zeta_at_ends(s, q, _do("where", q < 0, found, polygammas.hurwitz(s, q)))
+    function = pointwise(value)
+    function.name = "zeta"
+    function.gradient(lambda grad, s, q: (None, -grad * s * _zeta(below_0)(s + 1, q)))
+    return function
 
 
 def zeta(input: TensorLike, other: TensorLike) -> Tensor:
     """Hurwitz's zeta function: the sum of (other + k) ** -input over k = 0, 1, ..., broadcast.
 
-    It is NaN for input < 1, and where other is negative and input no whole number.
+    It is NaN for input < 1, and where other is negative and input no whole number. As in PyTorch it has no gradient for
+    input: GraphError where that requires one.
     """
-    found: Tensor | None = _zeta.latest.launch_outside(input, other)
-    if found is None or _has_negative(other):
-        values = convert("zeta", input, other, floating=True, logical=True)
-        return (_zeta_below_0 if _has_negative(values[1]) else _zeta)(*values)
-    return found
+    if isinstance(input, Tensor) and input.requires_grad and is_grad_enabled():
+        raise GraphError("[zeta] expected an input that does not require grad, got one that does: .detach() it")
+    function = _zeta(_has_negative(other))
+    found: Tensor | None = function.latest.launch_outside(input, other)
+    return function(*convert("zeta", input, other, floating=True, logical=True)) if found is None else found
 
 
 def _has_negative(q: Any) -> bool:
-    """Whether a number, or any of a tensor's, is below 0; True of symbols, which may be."""
+    """Whether a number, or any of a tensor's, is below 0; True of what may be, such as symbols and arrays."""
     if not isinstance(q, Tensor):
-        return symbols.is_symbolic(q) or q < 0
+        return not is_number(q) or q < 0
     return q.numel() > 0 and q.engine.reduce("min", q.detach(), tuple(range(q.ndim)), False).item() < 0
 
 
@@ -168,13 +174,12 @@ i1e = of_floats(PRIMITIVES["i1e"], "exp(-|input|) * i1(input).")
 
 @pointwise
 def _ndtr(x: Any) -> Any:
-    """By erfc near 0; in the tails by exp(-x * x / 2), its exponent in two parts, the first of few digits."""
+    """By erfcx and exp(-x * x / 2), its exponent in two parts, the first of few digits."""
     size = abs(x)
     head = _do("floor", _do("minimum", size, 64.0) * 16) * (1 / 16)
     bell = _do("exp", head * head * -0.5) * _do("exp", (size - head) * (size + head) * -0.5)
     tail = bell * _do("erfcx", size * math.sqrt(0.5)) * 0.5
-    near = _do("erfc", x * -math.sqrt(0.5)) * 0.5
-    return _do("where", size < 1, near, _do("where", x < 0, tail, 1 - tail))
+    return _do("where", x < 0, tail, 1 - tail)
 
 
 @_ndtr.gradient
