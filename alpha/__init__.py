@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
     __path__.append(str(Path(__file__).parent.parent))
 
-from alpha import autograd, errors, functions, linalg, methods, random
+from alpha import autograd, errors, functions, linalg, methods, random, special
 from alpha.autograd import (
     Function,
     enable_grad,
@@ -92,6 +92,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "set_image_layout",
     "set_grad_enabled",
     "set_search",
+    "special",
     "tensor",
     "uint8",
     *functions.__all__,

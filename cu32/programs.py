@@ -19,7 +19,7 @@ from alpha.cu32.pointwise import WORDS
 from alpha.dtypes import ALL, FLOATS, DType, bool_, default_float, default_int, is_integer
 from alpha.expressions import dropout, integers, rectifiers
 from alpha.expressions.functions import PointwiseFunction
-from alpha.expressions.graph import BOOL, FLOAT, NUMBER, OPERATIONS
+from alpha.expressions.graph import BOOL, FLOAT, NUMBER, OF_INTEGERS_ALONE, OPERATIONS
 from alpha.expressions.operations import program_of
 from alpha.expressions.program import Program, conversion
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
@@ -54,7 +54,8 @@ def _functions() -> Iterator[PointwiseFunction]:
     for name in sorted(module.name for module in pkgutil.iter_modules(functions.__path__)):
         for value in vars(importlib.import_module(f"{functions.__name__}.{name}")).values():
             several: list[Any] = list(value.values()) if isinstance(value, dict) else [value]
-            yield from [one for one in several if isinstance(one, PointwiseFunction)]
+            found = [one for one in several if isinstance(one, PointwiseFunction)]
+            yield from [one for one in found if one.name not in OF_INTEGERS_ALONE]
 
 
 def rules() -> Iterator[UpdateRule]:

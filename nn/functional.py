@@ -6,19 +6,23 @@ Those of whole families come from ``alpha/functions`` by themselves, a new one t
 from __future__ import annotations
 
 from alpha.functions import activation as _activation
+from alpha.functions import activation_in_place as _activation_in_place
 from alpha.functions import attention as _attention
 from alpha.functions import batch_norm, dropout, embedding, interpolate, linear, sigmoid, tanh
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
+from alpha.functions import drawn_activation as _drawn_activation
 from alpha.functions import loss as _loss
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
 from alpha.functions import piecewise as _piecewise
 from alpha.functions import pooling as _pooling
 from alpha.functions.activation import *  # noqa: F403
+from alpha.functions.activation_in_place import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
+from alpha.functions.drawn_activation import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
@@ -27,9 +31,11 @@ from alpha.functions.pooling import *  # noqa: F403
 
 __all__ = ["batch_norm", "dropout", "embedding", "interpolate", "linear", "sigmoid", "tanh"]
 __all__ += _activation.__all__
+__all__ += _activation_in_place.__all__
 __all__ += _attention.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
+__all__ += _drawn_activation.__all__
 __all__ += _loss.__all__
 __all__ += _normalise.__all__
 __all__ += _padding.__all__

@@ -50,6 +50,22 @@ broadcast_to expand_as repeat reshape_as tile view_as where type_as new_tensor n
 
 _WRITING_METHODS = """
 clamp_ cumsum_ masked_fill_ relu_ addbmm_ addmm_ addmv_ addr_ baddbmm_ fill_diagonal_ renorm_ tril_ triu_
+absolute_ acos_ acosh_ addcdiv_ addcmul_ arccos_ arccosh_ arcsin_ arcsinh_ arctan2_ arctan_ arctanh_ asin_ asinh_
+atan2_ atan_ atanh_ bitwise_and_ bitwise_left_shift_ bitwise_not_ bitwise_or_ bitwise_right_shift_ bitwise_xor_ clamp_
+clamp_max_ clamp_min_ clip_ copysign_ cosh_ cumsum_ deg2rad_ digamma_ divide_ erfc_ erfinv_ exp2_ fix_ float_power_
+fmod_ frac_ gcd_ greater_ greater_equal_ heaviside_ hypot_ i0_ lcm_ ldexp_ lerp_ less_ less_equal_ lgamma_ log10_
+log2_ logit_ masked_fill_ multiply_ mvlgamma_ nan_to_num_ negative_ nextafter_ not_equal_ polygamma_ rad2deg_ relu_
+round_ sgn_ sinc_ sinh_ subtract_ tan_ true_divide_ trunc_ xlogy_
+"""
+
+_WRITING = "celu_ elu_ hardtanh_ leaky_relu_ relu_ rrelu_ selu_ threshold_"
+
+_OF_OTHERS = "erf expit expm1 log1p log_softmax logsumexp softmax"
+"""What ``alpha.special`` has of functions that have a record."""
+
+_OTHER_NAMES = """
+absolute clip divide greater greater_equal less less_equal multiply negative not_equal
+sgn subtract true_divide
 """
 
 EXCLUDED: dict[str, str] = {
@@ -109,6 +125,16 @@ EXCLUDED: dict[str, str] = {
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _CALLING_METHODS.split()], _CALLS),
     **dict.fromkeys(_COMPOSITIONS.split(), _COMPOSED),
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _WRITING_METHODS.split()], _WRITES),
+    **dict.fromkeys([f"{space}.{name}" for space in ("alpha", "nn.functional") for name in _WRITING.split()], _WRITES),
+    **dict.fromkeys([f"alpha.special.{name}" for name in _OF_OTHERS.split()], "another name of a function of alpha's"),
+    **dict.fromkeys([f"alpha.{name}" for name in _OTHER_NAMES.split()], "another name of a function that has a record"),
+    **dict.fromkeys(
+        ("alpha.can_cast", "alpha.is_complex", "alpha.is_floating_point", "alpha.is_tensor", "alpha.promote_types"),
+        "tells what a dtype or a tensor is: its own tests compare it with PyTorch",
+    ),
+    **dict.fromkeys(
+        ("alpha.equal", "alpha.result_type"), "tells a bool or a dtype: its own tests compare it with PyTorch"
+    ),
     **dict.fromkeys(
         ("alpha.Tensor.normal_", "alpha.Tensor.uniform_"),
         "draws as nn.init's functions of these names do",
@@ -162,6 +188,7 @@ def public() -> set[str]:
     """Names of all public callables, as users write them."""
     found = {f"alpha.{n}" for n in alpha.__all__ if _callable(getattr(alpha, n))}
     found |= {f"alpha.linalg.{n}" for n in alpha.linalg.__all__}
+    found |= {f"alpha.special.{n}" for n in alpha.special.__all__}
     found |= {f"alpha.random.{n}" for n, value in vars(alpha.random).items() if _is_defined_in(value, alpha.random, n)}
     found |= {f"nn.functional.{n}" for n in nn.functional.__all__}
     found |= {f"nn.{n}" for n in nn.__all__ if _callable(getattr(nn, n))}

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from tests.robustness.records import arrays, creation, layers, pointwise, products, reductions, shapes, training
+from tests.robustness.records import (
+    arrays,
+    creation,
+    elementary,
+    layers,
+    pointwise,
+    products,
+    reductions,
+    shapes,
+    training,
+)
 
 RECORDS = [
     *pointwise.RECORDS,
+    *elementary.RECORDS,
     *reductions.RECORDS,
     *shapes.RECORDS,
     *arrays.RECORDS,
