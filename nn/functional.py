@@ -7,30 +7,42 @@ from __future__ import annotations
 
 from alpha.functions import activation as _activation
 from alpha.functions import attention as _attention
-from alpha.functions import batch_norm, dropout, embedding, interpolate, linear, sigmoid, tanh
+from alpha.functions import batch_norm, dropout, embedding, interpolate, linear, one_hot, sigmoid, tanh
+from alpha.functions import class_loss as _class_loss
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
+from alpha.functions import distance as _distance
+from alpha.functions import likelihood as _likelihood
 from alpha.functions import loss as _loss
+from alpha.functions import margin_loss as _margin_loss
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
 from alpha.functions import piecewise as _piecewise
 from alpha.functions import pooling as _pooling
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
+from alpha.functions.class_loss import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
+from alpha.functions.distance import *  # noqa: F403
+from alpha.functions.likelihood import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
+from alpha.functions.margin_loss import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
 from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.pooling import *  # noqa: F403
 
-__all__ = ["batch_norm", "dropout", "embedding", "interpolate", "linear", "sigmoid", "tanh"]
+__all__ = ["batch_norm", "dropout", "embedding", "interpolate", "linear", "one_hot", "sigmoid", "tanh"]
 __all__ += _activation.__all__
 __all__ += _attention.__all__
+__all__ += _class_loss.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
+__all__ += _distance.__all__
+__all__ += _likelihood.__all__
 __all__ += _loss.__all__
+__all__ += _margin_loss.__all__
 __all__ += _normalise.__all__
 __all__ += _padding.__all__
 __all__ += _piecewise.__all__

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from alpha.functions import activation as _activation
 from alpha.functions import attention as _attention
+from alpha.functions import class_loss as _class_loss
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
+from alpha.functions import distance as _distance
 from alpha.functions import drawing as _drawing
 from alpha.functions import dropout as _dropout
 from alpha.functions import elementwise as _elementwise
@@ -14,8 +16,10 @@ from alpha.functions import embedding as _embedding
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
 from alpha.functions import interpolate as _interpolate
+from alpha.functions import likelihood as _likelihood
 from alpha.functions import linalg as _linalg
 from alpha.functions import loss as _loss
+from alpha.functions import margin_loss as _margin_loss
 from alpha.functions import norm as _norm
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
@@ -27,9 +31,11 @@ from alpha.functions import shape as _shape
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
+from alpha.functions.class_loss import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
+from alpha.functions.distance import *  # noqa: F403
 from alpha.functions.drawing import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
@@ -37,8 +43,10 @@ from alpha.functions.embedding import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
 from alpha.functions.interpolate import *  # noqa: F403
+from alpha.functions.likelihood import *  # noqa: F403
 from alpha.functions.linalg import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
+from alpha.functions.margin_loss import *  # noqa: F403
 from alpha.functions.norm import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
@@ -50,9 +58,11 @@ from alpha.functions.shape import *  # noqa: F403
 __all__: list[str] = []
 __all__ += _activation.__all__
 __all__ += _attention.__all__
+__all__ += _class_loss.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _creation.__all__
+__all__ += _distance.__all__
 __all__ += _drawing.__all__
 __all__ += _dropout.__all__
 __all__ += _elementwise.__all__
@@ -60,8 +70,10 @@ __all__ += _embedding.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
 __all__ += _interpolate.__all__
+__all__ += _likelihood.__all__
 __all__ += _linalg.__all__
 __all__ += _loss.__all__
+__all__ += _margin_loss.__all__
 __all__ += _norm.__all__
 __all__ += _normalise.__all__
 __all__ += _padding.__all__
