@@ -20,11 +20,12 @@ from alpha.functions import likelihood as _likelihood
 from alpha.functions import linalg as _linalg
 from alpha.functions import loss as _loss
 from alpha.functions import margin_loss as _margin_loss
+from alpha.functions import max_pooling as _max_pooling
+from alpha.functions import mean_pooling as _mean_pooling
 from alpha.functions import norm as _norm
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
 from alpha.functions import piecewise as _piecewise
-from alpha.functions import pooling as _pooling
 from alpha.functions import reduction as _reduction
 from alpha.functions import shape as _shape
 
@@ -47,11 +48,12 @@ from alpha.functions.likelihood import *  # noqa: F403
 from alpha.functions.linalg import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
 from alpha.functions.margin_loss import *  # noqa: F403
+from alpha.functions.max_pooling import *  # noqa: F403
+from alpha.functions.mean_pooling import *  # noqa: F403
 from alpha.functions.norm import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
 from alpha.functions.piecewise import *  # noqa: F403
-from alpha.functions.pooling import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
 
@@ -74,10 +76,11 @@ __all__ += _likelihood.__all__
 __all__ += _linalg.__all__
 __all__ += _loss.__all__
 __all__ += _margin_loss.__all__
+__all__ += _max_pooling.__all__
+__all__ += _mean_pooling.__all__
 __all__ += _norm.__all__
 __all__ += _normalise.__all__
 __all__ += _padding.__all__
 __all__ += _piecewise.__all__
-__all__ += _pooling.__all__
 __all__ += _reduction.__all__
 __all__ += _shape.__all__
