@@ -44,25 +44,25 @@ class Embedding(Function):
         return whole
 
 
-def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """``weight[x]``: the row of a table for each element of an integer tensor.
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """``weight[input]``: the row of a table for each element of an integer tensor.
 
     Args:
-        x: integers in 0..rows-1, of any shape.
+        input: integers in 0..rows-1, of any shape.
         weight: (rows, columns).
         padding_idx: a row that gets no gradient; negative counts from the end.
 
-    Returns (*x.shape, columns). IndexingError (an IndexError) for an index outside the table.
+    Returns (*input.shape, columns). IndexingError (an IndexError) for an index outside the table.
     """
     if padding_idx is None:
-        found: Tensor | None = INDEX_SELECT.launch_outside(weight, 0, x, False)
+        found: Tensor | None = INDEX_SELECT.launch_outside(weight, 0, input, False)
         if found is not None:
             return found
-    check_tensor("embedding", x)
+    check_tensor("embedding", input)
     check_float("embedding", weight)
-    x.engine.check_owner("embedding", weight)
-    if not dtypes.is_integer(x.dtype):
-        raise DtypeError(f"[embedding] expected an index of integers, got {x.dtype}: cast it with .long()")
+    input.engine.check_owner("embedding", weight)
+    if not dtypes.is_integer(input.dtype):
+        raise DtypeError(f"[embedding] expected an index of integers, got {input.dtype}: cast it with .long()")
     if weight.ndim != 2:
         raise ShapeError(f"[embedding] expected a weight (rows, columns), got shape {weight.shape}")
     rows = weight.shape[0]
@@ -70,7 +70,7 @@ def embedding(x: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tens
         padding_idx = whole("embedding", "padding_idx", padding_idx)
         if not -rows <= padding_idx < rows:
             raise ArgumentError(f"[embedding] expected padding_idx within {rows} rows, got {padding_idx}")
-    return call(Embedding, weight, x.detach().long(), None if padding_idx is None else padding_idx % rows)
+    return call(Embedding, weight, input.detach().long(), None if padding_idx is None else padding_idx % rows)
 
 
 @lru_cache(maxsize=1024)

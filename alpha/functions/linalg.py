@@ -208,16 +208,16 @@ def _check_dtypes(name: str, *tensors: Tensor) -> None:
 
 
 def linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
 ) -> Tensor:
-    """activation(x @ weight.T + bias), on the CPU in one pass over memory.
+    """activation(input @ weight.T + bias), on the CPU in one pass over memory.
 
     Args:
-        x: (..., in).
+        input: (..., in).
         weight: (out, in).
         bias: (out,), or None.
         activation: a function of one tensor, of point-wise operations alone: one of alpha's own, such as ``gelu``, or
-            one as for ``alpha.pointwise``. The bits are those of ``activation(linear(x, weight, bias))``.
+            one as for ``alpha.pointwise``. The bits are those of ``activation(linear(input, weight, bias))``.
 
     Returns:
         (..., out).
@@ -226,25 +226,27 @@ def linear(
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
     if activation is None:
-        found: Tensor | None = LINEAR.launch_outside(x, weight, bias, PRODUCT_ALGORITHM.get(), leads_to_inference())
+        found: Tensor | None = LINEAR.launch_outside(input, weight, bias, PRODUCT_ALGORITHM.get(), leads_to_inference())
         if found is not None:
             return found
-    given = [x, weight] if bias is None else [x, weight, bias]
+    given = [input, weight] if bias is None else [input, weight, bias]
     _check_dtypes("linear", *given)
-    x.engine.check_owner("linear", *given)
-    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        raise ShapeError(f"[linear] expected x.shape[-1] == weight.shape[1], got x: {x.shape} and w: {weight.shape}")
+    input.engine.check_owner("linear", *given)
+    if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"[linear] expected input.shape[-1] == weight.shape[1], got x: {input.shape} and w: {weight.shape}"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
     step = None if activation is None else of_one_tensor("linear", "activation", activation)
     if 0 in x.shape or 0 in weight.shape:
-        product = matmul(x, transpose(weight, 0, 1))
+        product = matmul(input, transpose(weight, 0, 1))
         product = product if bias is None else product + bias
         return product if step is None else step.applied(product)
-    if x.ndim == 2:
-        return call(Linear, x, weight, bias, step)
-    out = call(Linear, _flat(x), weight, bias, step)
-    return reshape(out, (*x.shape[:-1], weight.shape[0]))
+    if input.ndim == 2:
+        return call(Linear, input, weight, bias, step)
+    out = call(Linear, _flat(input), weight, bias, step)
+    return reshape(out, (*input.shape[:-1], weight.shape[0]))
 
 
 def outer(x: Tensor, y: Tensor) -> Tensor:
