@@ -15,7 +15,6 @@ from alpha.functions import elementwise as _elementwise
 from alpha.functions import embedding as _embedding
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
-from alpha.functions import interpolate as _interpolate
 from alpha.functions import likelihood as _likelihood
 from alpha.functions import linalg as _linalg
 from alpha.functions import loss as _loss
@@ -26,7 +25,9 @@ from alpha.functions import norm as _norm
 from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
 from alpha.functions import piecewise as _piecewise
+from alpha.functions import rearranging as _rearranging
 from alpha.functions import reduction as _reduction
+from alpha.functions import resizing as _resizing
 from alpha.functions import shape as _shape
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
@@ -43,7 +44,6 @@ from alpha.functions.elementwise import *  # noqa: F403
 from alpha.functions.embedding import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
-from alpha.functions.interpolate import *  # noqa: F403
 from alpha.functions.likelihood import *  # noqa: F403
 from alpha.functions.linalg import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
@@ -54,7 +54,9 @@ from alpha.functions.norm import *  # noqa: F403
 from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
 from alpha.functions.piecewise import *  # noqa: F403
+from alpha.functions.rearranging import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
+from alpha.functions.resizing import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
 
 __all__: list[str] = []
@@ -71,7 +73,6 @@ __all__ += _elementwise.__all__
 __all__ += _embedding.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
-__all__ += _interpolate.__all__
 __all__ += _likelihood.__all__
 __all__ += _linalg.__all__
 __all__ += _loss.__all__
@@ -82,5 +83,7 @@ __all__ += _norm.__all__
 __all__ += _normalise.__all__
 __all__ += _padding.__all__
 __all__ += _piecewise.__all__
+__all__ += _rearranging.__all__
 __all__ += _reduction.__all__
+__all__ += _resizing.__all__
 __all__ += _shape.__all__

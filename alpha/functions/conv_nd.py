@@ -201,8 +201,8 @@ def conv_transpose3d(
 ) -> Tensor:
     """3-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of input.
 
-    input: (N, ID, IH, IW, IC), weight: (IC, FD, FH, FW, OC / groups), bias: (OC,); returns (N, OD, OH, OW, OC). Arguments
-    and errors as for ``conv_transpose2d``.
+    input: (N, ID, IH, IW, IC), weight: (IC, FD, FH, FW, OC / groups), bias: (OC,); returns (N, OD, OH, OW, OC).
+    Arguments and errors as for ``conv_transpose2d``.
     """
     groups = groups if type(groups) is int else whole("conv_transpose3d", "groups", groups)
     depths, *others = transposed_axes(

@@ -239,7 +239,7 @@ def linear(
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
     step = None if activation is None else of_one_tensor("linear", "activation", activation)
-    if 0 in x.shape or 0 in weight.shape:
+    if 0 in input.shape or 0 in weight.shape:
         product = matmul(input, transpose(weight, 0, 1))
         product = product if bias is None else product + bias
         return product if step is None else step.applied(product)

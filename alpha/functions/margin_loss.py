@@ -185,7 +185,8 @@ def multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """sum over i != y of max(0, margin - x[y] + x[i])^p * weight[y] / C of scores (N, C) or (C,) and classes (N,) or ().
+    """sum over i != y of max(0, margin - x[y] + x[i])^p * weight[y] / C
+    of scores (N, C) or (C,) and classes (N,) or ().
 
     p is 1 or 2; the weight (C,) takes no gradient.
     """

@@ -117,7 +117,7 @@ def max_pool2d(
 ) -> Any:
     """Maxima over windows of ``kernel_size``, ``stride`` (by default the kernel's size) apart.
 
-    input: (N, H, W, C), or one image (H, W, C); returns (N, OH, OW, C) with OH = floor((H + 2p - d(k - 1) - 1) / s) + 1,
+    input: (N, H, W, C), or one image (H, W, C); returns (N, OH, OW, C), OH = floor((H + 2p - d(k - 1) - 1) / s) + 1,
     ``ceil`` with ``ceil_mode`` (no window starts beyond the input). Padding never wins; NaN always does.
     ``return_indices``: the pair of the maxima and the places, row * W + column, at which they are.
     """

@@ -220,7 +220,7 @@ def instance_norm(
         return batch_norm(input, running_mean, running_var, weight, bias, eps=eps, layout="NHWC")
     if math.prod(input.shape[1:-1]) == 1:
         raise ShapeError(
-            f"[instance_norm] expected more than one value per channel and sample, got x: {input.shape}: use larger maps"
+            f"[instance_norm] expected more than one value per channel and sample, got {input.shape}: use larger maps"
         )
     if not input.numel():
         return nothing(input.shape, input, weight, bias)
