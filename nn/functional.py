@@ -6,8 +6,21 @@ Those of whole families come from ``alpha/functions`` by themselves, a new one t
 from __future__ import annotations
 
 from alpha.functions import activation as _activation
+from alpha.functions import (
+    alpha_dropout,
+    batch_norm,
+    dropout,
+    dropout1d,
+    dropout2d,
+    dropout3d,
+    embedding,
+    feature_alpha_dropout,
+    linear,
+    one_hot,
+    sigmoid,
+    tanh,
+)
 from alpha.functions import attention as _attention
-from alpha.functions import batch_norm, dropout, embedding, linear, one_hot, sigmoid, tanh
 from alpha.functions import class_loss as _class_loss
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
@@ -41,7 +54,20 @@ from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.rearranging import *  # noqa: F403
 from alpha.functions.resizing import *  # noqa: F403
 
-__all__ = ["batch_norm", "dropout", "embedding", "linear", "one_hot", "sigmoid", "tanh"]
+__all__ = [
+    "alpha_dropout",
+    "batch_norm",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "embedding",
+    "feature_alpha_dropout",
+    "linear",
+    "one_hot",
+    "sigmoid",
+    "tanh",
+]
 __all__ += _activation.__all__
 __all__ += _attention.__all__
 __all__ += _class_loss.__all__
