@@ -6,26 +6,17 @@ Those of whole families come from ``alpha/functions`` by themselves, a new one t
 from __future__ import annotations
 
 from alpha.functions import activation as _activation
-from alpha.functions import (
-    alpha_dropout,
-    batch_norm,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    embedding,
-    feature_alpha_dropout,
-    linear,
-    one_hot,
-    sigmoid,
-    tanh,
-)
 from alpha.functions import attention as _attention
+from alpha.functions import batch_norm, bilinear, linear, one_hot, sigmoid, tanh
 from alpha.functions import class_loss as _class_loss
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
+from alpha.functions import ctc as _ctc
 from alpha.functions import distance as _distance
+from alpha.functions import dropouts as _dropouts
+from alpha.functions import embeddings as _embeddings
 from alpha.functions import folding as _folding
+from alpha.functions import fractional as _fractional
 from alpha.functions import likelihood as _likelihood
 from alpha.functions import loss as _loss
 from alpha.functions import margin_loss as _margin_loss
@@ -36,13 +27,18 @@ from alpha.functions import padding as _padding
 from alpha.functions import piecewise as _piecewise
 from alpha.functions import rearranging as _rearranging
 from alpha.functions import resizing as _resizing
+from alpha.functions import sampling as _sampling
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
 from alpha.functions.class_loss import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
+from alpha.functions.ctc import *  # noqa: F403
 from alpha.functions.distance import *  # noqa: F403
+from alpha.functions.dropouts import *  # noqa: F403
+from alpha.functions.embeddings import *  # noqa: F403
 from alpha.functions.folding import *  # noqa: F403
+from alpha.functions.fractional import *  # noqa: F403
 from alpha.functions.likelihood import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
 from alpha.functions.margin_loss import *  # noqa: F403
@@ -53,28 +49,20 @@ from alpha.functions.padding import *  # noqa: F403
 from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.rearranging import *  # noqa: F403
 from alpha.functions.resizing import *  # noqa: F403
+from alpha.functions.sampling import *  # noqa: F403
 
-__all__ = [
-    "alpha_dropout",
-    "batch_norm",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "embedding",
-    "feature_alpha_dropout",
-    "linear",
-    "one_hot",
-    "sigmoid",
-    "tanh",
-]
+__all__ = ["batch_norm", "bilinear", "linear", "one_hot", "sigmoid", "tanh"]
 __all__ += _activation.__all__
 __all__ += _attention.__all__
 __all__ += _class_loss.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
+__all__ += _ctc.__all__
 __all__ += _distance.__all__
+__all__ += _dropouts.__all__
+__all__ += _embeddings.__all__
 __all__ += _folding.__all__
+__all__ += _fractional.__all__
 __all__ += _likelihood.__all__
 __all__ += _loss.__all__
 __all__ += _margin_loss.__all__
@@ -85,3 +73,4 @@ __all__ += _padding.__all__
 __all__ += _piecewise.__all__
 __all__ += _rearranging.__all__
 __all__ += _resizing.__all__
+__all__ += _sampling.__all__

@@ -8,11 +8,13 @@ from alpha.functions import class_loss as _class_loss
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
+from alpha.functions import ctc as _ctc
 from alpha.functions import distance as _distance
 from alpha.functions import drawing as _drawing
-from alpha.functions import dropout as _dropout
+from alpha.functions import dropouts as _dropouts
 from alpha.functions import elementwise as _elementwise
-from alpha.functions import embedding as _embedding
+from alpha.functions import embeddings as _embeddings
+from alpha.functions import fractional as _fractional
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
 from alpha.functions import likelihood as _likelihood
@@ -28,6 +30,7 @@ from alpha.functions import piecewise as _piecewise
 from alpha.functions import rearranging as _rearranging
 from alpha.functions import reduction as _reduction
 from alpha.functions import resizing as _resizing
+from alpha.functions import sampling as _sampling
 from alpha.functions import shape as _shape
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
@@ -37,11 +40,13 @@ from alpha.functions.class_loss import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
+from alpha.functions.ctc import *  # noqa: F403
 from alpha.functions.distance import *  # noqa: F403
 from alpha.functions.drawing import *  # noqa: F403
-from alpha.functions.dropout import *  # noqa: F403
+from alpha.functions.dropouts import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
-from alpha.functions.embedding import *  # noqa: F403
+from alpha.functions.embeddings import *  # noqa: F403
+from alpha.functions.fractional import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
 from alpha.functions.likelihood import *  # noqa: F403
@@ -57,6 +62,7 @@ from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.rearranging import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.resizing import *  # noqa: F403
+from alpha.functions.sampling import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
 
 __all__: list[str] = []
@@ -66,11 +72,13 @@ __all__ += _class_loss.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _creation.__all__
+__all__ += _ctc.__all__
 __all__ += _distance.__all__
 __all__ += _drawing.__all__
-__all__ += _dropout.__all__
+__all__ += _dropouts.__all__
 __all__ += _elementwise.__all__
-__all__ += _embedding.__all__
+__all__ += _embeddings.__all__
+__all__ += _fractional.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
 __all__ += _likelihood.__all__
@@ -86,4 +94,5 @@ __all__ += _piecewise.__all__
 __all__ += _rearranging.__all__
 __all__ += _reduction.__all__
 __all__ += _resizing.__all__
+__all__ += _sampling.__all__
 __all__ += _shape.__all__

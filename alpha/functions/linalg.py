@@ -14,12 +14,12 @@ from alpha.errors import DtypeError, ShapeError
 from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
-from alpha.functions.shape import reshape, transpose, unsqueeze
+from alpha.functions.shape import permute, reshape, transpose, unsqueeze
 from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
-__all__ = ["dot", "linear", "matmul", "outer"]
+__all__ = ["bilinear", "dot", "linear", "matmul", "outer"]
 
 
 class MatMul(Function):
@@ -247,6 +247,30 @@ def linear(
         return call(Linear, input, weight, bias, step)
     out = call(Linear, _flat(input), weight, bias, step)
     return reshape(out, (*input.shape[:-1], weight.shape[0]))
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """sum over i, j of input1[..., i] weight[o, i, j] input2[..., j], + bias[o]: (..., out).
+
+    input1: (..., in1), input2: (..., in2) with the same other axes; weight: (out, in1, in2); bias: (out,).
+    """
+    given = [input1, input2, weight] if bias is None else [input1, input2, weight, bias]
+    _check_dtypes("bilinear", *given)
+    input1.engine.check_owner("bilinear", *given)
+    batch = input1.shape[:-1]
+    sizes = (input1.shape[-1:] + input2.shape[-1:]) if input1.ndim and input2.ndim else ()
+    if weight.ndim != 3 or weight.shape[1:] != sizes or input2.shape[:-1] != batch:
+        raise ShapeError(
+            f"[bilinear] expected inputs (..., in1) and (..., in2) and a weight (out, in1, in2), got {input1.shape}, "
+            f"{input2.shape} and {weight.shape}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"[bilinear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
+    (count, first, second), rows = weight.shape, math.prod(batch)
+    sides = reshape(permute(weight, (1, 0, 2)), (first, count * second))
+    parts = reshape(matmul(reshape(input1, (rows, first)), sides), (rows, count, second))
+    y = reshape(matmul(parts, reshape(input2, (rows, second, 1))), (*batch, count))
+    return y if bias is None else y + bias
 
 
 def outer(x: Tensor, y: Tensor) -> Tensor:

@@ -11,14 +11,18 @@ from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
 from alpha.engine import RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.expressions.functions import pointwise
 from alpha.functions.images import of_images
+from alpha.functions.mean_pooling import avg_pool2d
 from alpha.functions.norm import batch_norm
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import call, check_float, check_tensor
+from alpha.functions.padding import pad
+from alpha.functions.shape import permute, reshape
 from alpha.launches import GROUP_NORM, ROW_NORM
 from alpha.tensor import Tensor
 
-__all__ = ["group_norm", "instance_norm", "layer_norm", "rms_norm"]
+__all__ = ["group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm"]
 
 
 # -- over the last axes ------------------------------------------------------------------------------------------
@@ -228,6 +232,35 @@ def instance_norm(
     if running_mean is not None and running_var is not None:
         running = RunningStatistics(running_mean, running_var, momentum)
     return call(GroupNorm, input, weight, bias, input.shape[-1], eps, running)
+
+
+@of_images("input")
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, *, layout: str | None = None
+) -> Tensor:
+    """x / (k + alpha * mean(x^2)) ^ beta, the mean over ``size`` channels around of (N, ..., C), with 0 beyond.
+
+    Source: Krizhevsky et al., NIPS 2012.
+    """
+    name = "local_response_norm"
+    check_float(name, input)
+    size = whole(name, "size", size, 1)
+    alpha, beta, k = number(name, "alpha", alpha), number(name, "beta", beta), number(name, "k", k)
+    if input.ndim < 3:
+        raise ShapeError(f"[{name}] expected x with 3 axes or more, (N, ..., C), got {input.shape}")
+    if not input.numel():
+        return nothing(input.shape, input)
+    channels = input.shape[-1]
+    columns = reshape(permute(reshape(input, (-1, channels)), (1, 0)), (1, channels, 1, -1))  # channels as rows
+    padded = pad(columns, (0, 0, 0, 0, size // 2, (size - 1) // 2))
+    means = avg_pool2d(padded * padded, (size, 1), 1, layout="NHWC")
+    means = reshape(permute(reshape(means, (channels, -1)), (1, 0)), input.shape)
+    return _responding(input, means, alpha, beta, k)
+
+
+@pointwise
+def _responding(x, means, alpha, beta, k):  # type: ignore[no-untyped-def]
+    return x / (k + alpha * means) ** beta
 
 
 def _checked_rows(function: str, x: Tensor, normalized_shape: int | Sequence[int], **parts: Tensor | None) -> Shape:
