@@ -25,15 +25,22 @@ class CTCLoss(Function):
 
     fresh = True
 
-    def forward(self, log_probs: Tensor, labels: Array, lengths: Array, label_lengths: Array, blank: int) -> Tensor:
+    def forward(
+        self, log_probs: Tensor, labels: Array, lengths: Array, label_lengths: Array, blank: int, finite: bool
+    ) -> Tensor:
         engine = log_probs.engine
         values = np.asarray(engine.to_numpy(log_probs), np.float64)
         losses, slopes = _aligned(values, labels, lengths, label_lengths, blank, self.needs[0])
+        if finite:
+            lost = np.isinf(losses)
+            losses[lost] = 0
+            if slopes is not None:
+                slopes[:, lost] = 0
         self.save(None if slopes is None else engine.from_numpy(slopes.astype(log_probs.dtype)))
         return engine.from_numpy(losses.astype(log_probs.dtype))
 
     def backward(self, grad: Tensor) -> Tensor:
-        """An infinite loss has a gradient of NaN, as PyTorch's."""
+        """An infinite loss that counts has a gradient of NaN, as PyTorch's."""
         (slopes,) = self.saved
         return grad[None, :, None] * slopes
 
@@ -139,9 +146,8 @@ def ctc_loss(
     counts = _lengths(name, "input_lengths", input_lengths, count, steps)
     label_lengths = _lengths(name, "target_lengths", target_lengths, count, targets.shape[-1] if targets.ndim else 0)
     labels = _by_sequence(name, np.asarray(targets.detach().numpy()), label_lengths, classes)
-    losses = call(CTCLoss, log_probs, labels, counts, label_lengths, blank)
-    if flag(name, "zero_infinity", zero_infinity):
-        losses = _Finite.apply(losses)
+    finite = flag(name, "zero_infinity", zero_infinity)
+    losses = call(CTCLoss, log_probs, labels, counts, label_lengths, blank, finite)
     if reduction == "mean":
         divisors = np.maximum(label_lengths, 1).astype(log_probs.dtype)
         return mean(losses / log_probs.engine.from_numpy(divisors))
@@ -175,17 +181,3 @@ def _by_sequence(function: str, targets: Array, lengths: Array, classes: int) ->
         raise ArgumentError(f"[{function}] expected labels in 0..{classes - 1}, got others: check them")
     found: Array = np.where(counts, labels, 0).astype(np.int64)
     return found
-
-
-class _Finite(Function):
-    """Losses with 0 for infinity, whose gradient is 0 there."""
-
-    fresh = True
-
-    def forward(self, losses: Tensor) -> Tensor:
-        self.save(losses)
-        return losses.engine.elementwise("where", losses == np.inf, 0.0, losses)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        (losses,) = self.saved
-        return (losses != np.inf) * grad
