@@ -203,7 +203,7 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any, *, layout: str | None =
     return _adapted("adaptive_avg_pool3d", 3, input, output_size)
 
 
-def adapted_sizes(function: str, axes: int, x: Tensor, output_size: Any) -> Shape:
+def adapted_sizes(function: str, axes: int, x: Tensor, output_size: Any, least: int = 0) -> Shape:
     """The sizes of an adaptive pooling's result."""
     check_images(function, x, axes)
     if type(output_size) is int and 1 <= output_size <= MAX_STEP:
@@ -211,16 +211,13 @@ def adapted_sizes(function: str, axes: int, x: Tensor, output_size: Any) -> Shap
     else:
         given = tuple(output_size) if isinstance(output_size, list | tuple) else (output_size,) * axes
         wanted = tuple(length if size is None else size for size, length in zip(given, x.shape[1:], strict=False))
-        sizes = per_axis(function, "output_size", wanted if len(given) == axes else given, axes, 0)
+        sizes = per_axis(function, "output_size", wanted if len(given) == axes else given, axes, least)
     check_room(x.engine, (x.shape[0], *sizes, x.shape[-1]), x.dtype)
     return sizes
 
 
 def _adapted(function: str, axes: int, x: Tensor, output_size: Any) -> Tensor:
-    sizes = adapted_sizes(function, axes, x, output_size)
-    if 0 in sizes:
-        raise ArgumentError(f"[{function}] expected an output_size >= 1, got {sizes}")
-    return by_planes(x, sizes, 1, _adapted_image)
+    return by_planes(x, adapted_sizes(function, axes, x, output_size, least=1), 1, _adapted_image)
 
 
 def _adapted_image(x: Tensor, rows: int, columns: int) -> Tensor:

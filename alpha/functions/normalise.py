@@ -167,9 +167,7 @@ def group_norm(
     num_groups, eps = whole("group_norm", "num_groups", num_groups), number("group_norm", "eps", eps)
     _check("group_norm", input, input.shape[-1:], weight=weight, bias=bias)
     if input.ndim < 2 or num_groups < 1 or input.shape[-1] % num_groups:
-        raise ShapeError(
-            f"[group_norm] expected input (N, ..., C) with C in {num_groups} equal groups, got {input.shape}"
-        )
+        raise ShapeError(f"[group_norm] expected x (N, ..., C) with C in {num_groups} equal groups, got {input.shape}")
     if not input.numel():
         return nothing(input.shape, input, weight, bias)
     if input.numel() == num_groups:
@@ -214,7 +212,7 @@ def instance_norm(
         running_var=running_var,
     )
     if input.ndim < 3:
-        raise ShapeError(f"[instance_norm] expected input with 3 axes or more, (N, ..., C), got {input.shape}")
+        raise ShapeError(f"[instance_norm] expected x with 3 axes or more, (N, ..., C), got {input.shape}")
     if (running_mean is None) != (running_var is None) or (running_mean is None and not use_input_stats):
         raise ArgumentError(
             "[instance_norm] expected running_mean and running_var, both or with use_input_stats=True neither, got "
@@ -224,7 +222,8 @@ def instance_norm(
         return batch_norm(input, running_mean, running_var, weight, bias, eps=eps, layout="NHWC")
     if math.prod(input.shape[1:-1]) == 1:
         raise ShapeError(
-            f"[instance_norm] expected more than one value per channel and sample, got {input.shape}: use larger maps"
+            f"[instance_norm] expected more than one value per channel and sample, got x: {input.shape}: "
+            "use larger maps"
         )
     if not input.numel():
         return nothing(input.shape, input, weight, bias)
