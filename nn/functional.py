@@ -28,6 +28,7 @@ from alpha.functions import piecewise as _piecewise
 from alpha.functions import rearranging as _rearranging
 from alpha.functions import resizing as _resizing
 from alpha.functions import sampling as _sampling
+from alpha.functions import unpooling as _unpooling
 from alpha.functions.activation import *  # noqa: F403
 from alpha.functions.attention import *  # noqa: F403
 from alpha.functions.class_loss import *  # noqa: F403
@@ -50,6 +51,7 @@ from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.rearranging import *  # noqa: F403
 from alpha.functions.resizing import *  # noqa: F403
 from alpha.functions.sampling import *  # noqa: F403
+from alpha.functions.unpooling import *  # noqa: F403
 
 __all__ = ["batch_norm", "bilinear", "linear", "one_hot", "sigmoid", "tanh"]
 __all__ += _activation.__all__
@@ -74,3 +76,4 @@ __all__ += _piecewise.__all__
 __all__ += _rearranging.__all__
 __all__ += _resizing.__all__
 __all__ += _sampling.__all__
+__all__ += _unpooling.__all__

@@ -32,6 +32,7 @@ from alpha.functions import reduction as _reduction
 from alpha.functions import resizing as _resizing
 from alpha.functions import sampling as _sampling
 from alpha.functions import shape as _shape
+from alpha.functions import unpooling as _unpooling
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
@@ -64,6 +65,7 @@ from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.resizing import *  # noqa: F403
 from alpha.functions.sampling import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
+from alpha.functions.unpooling import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += _activation.__all__
@@ -96,3 +98,4 @@ __all__ += _reduction.__all__
 __all__ += _resizing.__all__
 __all__ += _sampling.__all__
 __all__ += _shape.__all__
+__all__ += _unpooling.__all__

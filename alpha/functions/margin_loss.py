@@ -89,16 +89,15 @@ def cosine_embedding_loss(
     """1 - cos of vectors (..., C) where the target (...) is 1, max(0, cos - margin) where it is -1."""
     name = "cosine_embedding_loss"
     reduction = reduction_of(name, reduction, size_average, reduce)
-    input1, input2, target = together(name, False, input1=input1, input2=input2, target=target)
+    input1, input2 = together(name, False, input1=input1, input2=input2)
     if input1.shape != input2.shape or input1.ndim not in (1, 2) or target.ndim != input1.ndim - 1:
         raise ShapeError(
             f"[{name}] expected two inputs (N, C) and a target (N,), or (C,) and (), got {input1.shape}, "
             f"{input2.shape} and {target.shape}"
         )
-    squares = [sum(x * x, -1) for x in (input1, input2)]
-    return reduced(
-        _cosine_margin, reduction, sum(input1 * input2, -1), *squares, target, number(name, "margin", margin)
-    )
+    dot, first, second = (sum(x * y, -1) for x, y in ((input1, input2), (input1, input1), (input2, input2)))
+    dot, target = together(name, False, dot=dot, target=target)
+    return reduced(_cosine_margin, reduction, dot, first, second, target, number(name, "margin", margin))
 
 
 def triplet_margin_loss(
