@@ -149,6 +149,7 @@ def _weighted(rows: Tensor, indices: list[Tensor], weights: list[Any], grid: Ten
     shape = (*grid.shape[:-1], rows.shape[1])
     if len(indices) == 1:
         found = reshape(index_select(rows, 0, reshape(indices[0], (-1,))), shape)
+        found = found + nothing((1,), grid) if grid.requires_grad else found  # whose gradient is 0
         return found * reshape(weights[0], (*shape[:-1], 1)) if isinstance(weights[0], Tensor) else found
     flat = reshape(index_select(rows, 0, reshape(stack(indices), (-1,))), (len(indices), *shape))
     return sum(flat * reshape(stack(weights), (len(indices), *shape[:-1], 1)), 0)
