@@ -10,7 +10,8 @@ from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
 from alpha.errors import ArgumentError
-from alpha.functions.conv import Side, named_padding
+from alpha.functions.conv import named_padding
+from alpha.geometry import Side
 from alpha.nn import init
 from alpha.nn.arguments import Sizes, choice, empty_parameter, positive, several
 from alpha.nn.layout import ImageLayer

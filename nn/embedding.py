@@ -58,7 +58,8 @@ class _Table(Module):
         """A layer with a table that is given, (num_embeddings, embedding_dim); ``freeze``: it takes no gradient."""
         if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
             raise ShapeError(f"[{cls.__name__}] expected embeddings (rows, columns), got {type(embeddings).__name__}")
-        layer = cls(*embeddings.shape, _weight=embeddings, **options)  # type: ignore[call-arg]
+        make: Any = cls
+        layer: Self = make(*embeddings.shape, _weight=embeddings, **options)
         layer.weight.requires_grad_(not flag(cls.__name__, "freeze", freeze))
         return layer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from alpha import Tensor
 from alpha.arguments import flag, number
@@ -42,6 +42,11 @@ class FunctionLayer(ImageLayer):
     function: ClassVar[Callable[..., Any]]
     signature: ClassVar[inspect.Signature]
     axes: ClassVar[int | None] = None
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The options, which only the function's signature names."""
 
     def __init_subclass__(
         cls,

@@ -20,10 +20,11 @@ class _Loss(FunctionLayer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        name, older = type(self).__name__, [vars(self).get(key) for key in ("size_average", "reduce")]
+        name, options = type(self).__name__, vars(self)
+        size_average, reduce = options.get("size_average"), options.get("reduce")
         self.reduction = choice(self.reduction, self.reductions, "reduction", name)
-        if older != [None, None]:
-            self.reduction = reduction_of(name, self.reduction, *older)
+        if size_average is not None or reduce is not None:
+            self.reduction = reduction_of(name, self.reduction, size_average, reduce)
             self.size_average = self.reduce = None
 
     def _checked(self, name: str, value: Any) -> Any:

@@ -42,7 +42,8 @@ class CTCLoss(Function):
     def backward(self, grad: Tensor) -> Tensor:
         """An infinite loss that counts has a gradient of NaN, as PyTorch's."""
         (slopes,) = self.saved
-        return grad[None, :, None] * slopes
+        found: Tensor = grad[None, :, None] * slopes
+        return found
 
 
 def _added(*logs: Array) -> Array:
@@ -93,7 +94,7 @@ def _aligned(
         backward[t] = np.where((t == lengths - 1)[:, None], start, after) + emitted[t]
     with np.errstate(invalid="ignore", over="ignore"):
         shares = np.exp(forward + backward - np.where(np.isfinite(emitted), emitted, 0.0) - total[:, None])
-    inside = np.arange(steps)[:, None] < lengths
+    inside: Array = np.arange(steps)[:, None] < lengths
     found = np.zeros(log_probs.shape)
     np.add.at(found, (np.arange(steps)[:, None, None], rows[:, None], states), shares)
     slopes = np.where(inside[..., None], np.exp(log_probs) - found, 0.0)

@@ -119,10 +119,10 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 
 def _checked_p(function: str, p: Any) -> float:
-    p = number(function, "p", p)
-    if not p >= 0:
-        raise ArgumentError(f"[{function}] expected p >= 0, got {p}")
-    return p
+    checked = number(function, "p", p)
+    if not checked >= 0:
+        raise ArgumentError(f"[{function}] expected p >= 0, got {checked}")
+    return checked
 
 
 def _pair(function: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:

@@ -128,7 +128,7 @@ def fold(
     images = call(Fold, blocks, geometry)
     if rows or columns:
         images = pad(images, (0, 0, -columns, -columns, -rows, -rows))
-    return channels_second(images) if first else images  # type: ignore[no-any-return]
+    return channels_second(images) if first else images
 
 
 def _geometry(

@@ -138,7 +138,8 @@ def _weighted(function: str, loss: Any, reduction: str, input: Tensor, target: T
     """Weighted errors; their mean is over the sum of the weights."""
     _check_same(function, input, weight)
     if reduction == "mean":
-        return loss.sum(input, target, weight) / sum(weight)
+        total: Tensor = loss.sum(input, target, weight) / sum(weight)
+        return total
     return reduced(loss, reduction, input, target, weight)
 
 

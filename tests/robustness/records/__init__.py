@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.robustness.records import creation, layers, pointwise, products, reductions, shapes, training
+from tests.robustness.records import creation, layers, nn_functions, pointwise, products, reductions, shapes, training
 
 RECORDS = [
     *pointwise.RECORDS,
@@ -10,6 +10,7 @@ RECORDS = [
     *shapes.RECORDS,
     *products.RECORDS,
     *layers.RECORDS,
+    *nn_functions.RECORDS,
     *creation.RECORDS,
     *training.RECORDS,
 ]
