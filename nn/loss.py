@@ -22,7 +22,7 @@ class _Loss(FunctionLayer):
         super().__init__(*args, **kwargs)
         name, options = type(self).__name__, vars(self)
         size_average, reduce = options.get("size_average"), options.get("reduce")
-        self.reduction = choice(self.reduction, self.reductions, "reduction", name)
+        self.reduction = choice(options["reduction"], self.reductions, "reduction", name)
         if size_average is not None or reduce is not None:
             self.reduction = reduction_of(name, self.reduction, size_average, reduce)
             self.size_average = self.reduce = None

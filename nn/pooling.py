@@ -20,7 +20,7 @@ class _Pool(FunctionLayer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.stride is None:
+        if vars(self)["stride"] is None:
             self.stride = self.kernel_size
 
 

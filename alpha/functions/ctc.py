@@ -66,8 +66,8 @@ def _aligned(
     states = np.full((count, 2 * labels.shape[1] + 1), blank)
     states[:, 1::2] = labels
     size = states.shape[1]
-    ends = 2 * label_lengths + 1
-    is_state = np.arange(size) < ends[:, None]
+    sizes = 2 * label_lengths + 1
+    is_state: Array = np.arange(size) < sizes[:, None]
     emitted = np.take_along_axis(log_probs, np.broadcast_to(states, (steps, *states.shape)), 2)
     emitted = np.where(is_state, emitted, -np.inf)
     skips = np.zeros(states.shape, bool)  # over a blank between two different labels
@@ -78,7 +78,7 @@ def _aligned(
         forward[t] = _step(forward[t - 1], skips) + emitted[t]
     rows, last = np.arange(count), np.maximum(lengths - 1, 0)
     finals = [
-        np.where(ends > k, forward[last, rows, np.maximum(ends - 1 - k, 0)] if steps else -np.inf, -np.inf)
+        np.where(sizes > k, forward[last, rows, np.maximum(sizes - 1 - k, 0)] if steps else -np.inf, -np.inf)
         for k in range(2)
     ]
     total = np.where(lengths > 0, _added(*finals), np.where(label_lengths > 0, -np.inf, 0.0))
@@ -87,11 +87,12 @@ def _aligned(
     backward = np.full((steps, count, size), -np.inf)
     ahead = np.zeros(states.shape, bool)
     ahead[:, :-2] = skips[:, 2:]
-    is_final = is_state & (np.arange(size) >= ends[:, None] - 2)
+    is_final = is_state & (np.arange(size) >= sizes[:, None] - 2)
     for t in range(steps - 1, -1, -1):
         after = _step(backward[t + 1][:, ::-1], ahead[:, ::-1])[:, ::-1] if t + 1 < steps else -np.inf
+        is_last: Array = lengths - 1 == t
         start = np.where(is_final, 0.0, -np.inf)
-        backward[t] = np.where((t == lengths - 1)[:, None], start, after) + emitted[t]
+        backward[t] = np.where(is_last[:, None], start, after) + emitted[t]
     with np.errstate(invalid="ignore", over="ignore"):
         shares = np.exp(forward + backward - np.where(np.isfinite(emitted), emitted, 0.0) - total[:, None])
     inside: Array = np.arange(steps)[:, None] < lengths
@@ -159,7 +160,7 @@ def _lengths(function: str, name: str, given: Any, count: int, most: int) -> Arr
     """Lengths (N,) on the host, each from 0 to the most."""
     array = given.detach().numpy() if isinstance(given, Tensor) else given
     found = np.asarray(array).reshape(-1)
-    if found.dtype.kind not in "iu" or found.shape != (count,):
+    if not dtypes.is_integer(found.dtype) or found.shape != (count,):
         raise DtypeError(f"[{function}] expected {name} as {count} ints, got {described(given)}")
     if count and not 0 <= found.min() <= found.max() <= most:
         raise ArgumentError(f"[{function}] expected {name} in 0..{most}, got {described(found)}")

@@ -44,10 +44,22 @@ def _smooth_error(x, target, beta):  # type: ignore[no-untyped-def]
     return where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta)
 
 
+@_smooth_error.gradient
+def _(grad, x, target, beta):  # type: ignore[no-untyped-def]
+    slope = grad * elementwise.clamp((x - target) / beta, -1.0, 1.0)
+    return slope, -slope, None
+
+
 @pointwise
 def _huber_error(x, target, delta):  # type: ignore[no-untyped-def]
     size = abs(x - target)
     return where(size <= delta, 0.5 * size * size, delta * (size - 0.5 * delta))
+
+
+@_huber_error.gradient
+def _(grad, x, target, delta):  # type: ignore[no-untyped-def]
+    slope = grad * elementwise.clamp(x - target, -delta, delta)
+    return slope, -slope, None
 
 
 @pointwise

@@ -254,7 +254,7 @@ def multilabel_soft_margin_loss(
     losses = _several_labels(*of_one_shape(name, input, target))
     if weight is not None:
         losses = losses * check_weight(name, "weight", input, weight)
-    return reduce_losses(mean(losses, -1), reduction)
+    return reduce_losses(mean(losses, -1) if losses.ndim else losses, reduction)
 
 
 def _check_integers(function: str, target: Any) -> None:

@@ -124,7 +124,7 @@ def max_pool2d(
         if not out.requires_grad:
             input.engine.alias(MAX_POOL2D, (input, geometry, False), MAX_POOL2D_FUNCTION, given)
         return out
-    return _maxima("max_pool2d", 2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _maxima("max_pool2d", 2, input, (kernel_size, stride, padding, dilation, ceil_mode), return_indices)
 
 
 @of_images("input", axes=1)
@@ -140,7 +140,7 @@ def max_pool1d(
     layout: str | None = None,
 ) -> Any:
     """``max_pool2d`` of sequences (N, L, C), or one (L, C)."""
-    return _maxima("max_pool1d", 1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _maxima("max_pool1d", 1, input, (kernel_size, stride, padding, dilation, ceil_mode), return_indices)
 
 
 @of_images("input", axes=3)
@@ -156,22 +156,13 @@ def max_pool3d(
     layout: str | None = None,
 ) -> Any:
     """``max_pool2d`` of volumes (N, D, H, W, C), or one (D, H, W, C); places are (depth * H + row) * W + column."""
-    return _maxima("max_pool3d", 3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    return _maxima("max_pool3d", 3, input, (kernel_size, stride, padding, dilation, ceil_mode), return_indices)
 
 
-def _maxima(
-    function: str,
-    axes: int,
-    x: Tensor,
-    kernel_size: Size,
-    stride: Size | None,
-    padding: Size,
-    dilation: Size,
-    ceil_mode: bool,
-    return_indices: bool,
-) -> Any:
+def _maxima(function: str, axes: int, x: Tensor, window: tuple[Any, ...], return_indices: bool) -> Any:
+    """Maxima over windows, given as ``windows`` takes them, and their places where asked for."""
     check_images(function, x, axes)
-    found, _ = windows(function, x, kernel_size, stride, padding, dilation, ceil_mode)
+    found, _ = windows(function, x, *window)
     if not flag(function, "return_indices", return_indices):
         return by_planes(x, found, ALONE, lambda part, rows, cols: call(MaxPool2d, part, Geometry(rows, cols)))
     return _places_by_planes(x, found, ALONE, lambda part, rows, cols: _with_places(part, Geometry(rows, cols)))

@@ -88,13 +88,13 @@ def avg_pool2d(
     ``divisor_override``: by what sums are divided instead.
     """
     if divisor_override is not None:
-        settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-        return _averaged("avg_pool2d", 2, input, *settings)
+        window = (kernel_size, stride, padding, 1, ceil_mode)
+        return _averaged("avg_pool2d", 2, input, window, count_include_pad, divisor_override)
     given = (input, kernel_size, stride, padding, ceil_mode, count_include_pad)
     found: Tensor | None = AVG_POOL2D_FUNCTION.launch_outside(*given)
     if found is not None:
         return found
-    out = _averaged("avg_pool2d", 2, *given, None)
+    out = _averaged("avg_pool2d", 2, input, (kernel_size, stride, padding, 1, ceil_mode), count_include_pad, None)
     if not out.requires_grad and not ceil_mode:
         rows, columns = windows("avg_pool2d", input, kernel_size, stride, padding, 1, False)[0]
         followed = (input, Geometry(rows, columns), flag("avg_pool2d", "count_include_pad", count_include_pad))
@@ -114,7 +114,7 @@ def avg_pool1d(
     layout: str | None = None,
 ) -> Tensor:
     """``avg_pool2d`` of sequences (N, L, C), or one (L, C)."""
-    return _averaged("avg_pool1d", 1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+    return _averaged("avg_pool1d", 1, input, (kernel_size, stride, padding, 1, ceil_mode), count_include_pad, None)
 
 
 @of_images("input", axes=3)
@@ -130,24 +130,17 @@ def avg_pool3d(
     layout: str | None = None,
 ) -> Tensor:
     """``avg_pool2d`` of volumes (N, D, H, W, C), or one (D, H, W, C)."""
-    settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-    return _averaged("avg_pool3d", 3, input, *settings)
+    window = (kernel_size, stride, padding, 1, ceil_mode)
+    return _averaged("avg_pool3d", 3, input, window, count_include_pad, divisor_override)
 
 
 def _averaged(
-    function: str,
-    axes: int,
-    x: Tensor,
-    kernel_size: Size,
-    stride: Size | None,
-    padding: Size,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
+    function: str, axes: int, x: Tensor, window: tuple[Any, ...], count_include_pad: bool, divisor: int | None
 ) -> Tensor:
+    """Means over windows, given as ``windows`` takes them."""
     check_images(function, x, axes)
     counts = flag(function, "count_include_pad", count_include_pad)
-    found, pads = windows(function, x, kernel_size, stride, padding, 1, ceil_mode)
+    found, pads = windows(function, x, *window)
     if divisor is not None:
         divisor, counts = whole(function, "divisor_override", divisor), True
         if divisor == 0:

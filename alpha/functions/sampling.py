@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from alpha.arguments import flag
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
-from alpha.functions.elementwise import abs, floor, where
+from alpha.functions.elementwise import abs, floor, logical_and, where
 from alpha.functions.images import of_images
 from alpha.functions.indexing import index_select
 from alpha.functions.linalg import matmul
@@ -26,8 +28,8 @@ __all__ = ["affine_grid", "grid_sample"]
 
 _MODES, _PADDINGS = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
-Tap = tuple[Tensor, Tensor | float]
-"""Positions along an axis, and the weight of what is there."""
+Tap = tuple[Tensor, Tensor | float, Tensor | None]
+"""Positions along an axis, the weight of what is there, and which of them are inside; None: all."""
 
 
 # -- coordinates -------------------------------------------------------------------------------------------------
@@ -67,8 +69,14 @@ def _index(place, last):  # type: ignore[no-untyped-def]
 
 
 @pointwise
-def _inside(weight, place, last):  # type: ignore[no-untyped-def]
-    return where(place >= 0, where(place <= last, weight, 0.0), 0.0)
+def _is_inside(place, last):  # type: ignore[no-untyped-def]
+    return where(place >= 0, place <= last, False)
+
+
+@pointwise
+def _share(value, weight, inside):  # type: ignore[no-untyped-def]
+    """Not a product with the mask: what stands for a place outside may be infinite."""
+    return where(inside, value * weight, 0.0)
 
 
 @pointwise
@@ -133,26 +141,29 @@ def grid_sample(
     places = [grid[..., axes - 1 - axis] for axis in range(axes)]
     taps = [_taps(p, size, mode, padding_mode, corners) for p, size in zip(places, sizes, strict=True)]
     sample = reshape(numbers(input.engine, n), (n, *(1,) * axes))
-    indices, weights = [], []
+    indices, weights, masks = [], [], []
     for choice in itertools.product(*taps):
-        index, weight = sample, None
-        for (position, share), size in zip(choice, sizes, strict=True):
+        index = sample
+        for (position, _, _), size in zip(choice, sizes, strict=True):
             index = index * size + position
-            weight = share if weight is None else weight * share
         indices.append(index)
-        weights.append(weight)
-    return _weighted(reshape(input, (-1, c)), indices, weights, grid)
+        weights.append(math.prod([share for _, share, _ in choice]))
+        masks.append([inside for _, _, inside in choice if inside is not None])
+    insides = [reduce(logical_and, mask) for mask in masks if mask]
+    return _weighted(reshape(input, (-1, c)), indices, weights, insides, grid)
 
 
-def _weighted(rows: Tensor, indices: list[Tensor], weights: list[Any], grid: Tensor) -> Tensor:
-    """The weighted sum of the rows that several indices name."""
-    shape = (*grid.shape[:-1], rows.shape[1])
-    if len(indices) == 1:
-        found = reshape(index_select(rows, 0, reshape(indices[0], (-1,))), shape)
-        found = found + nothing((1,), grid) if grid.requires_grad else found  # whose gradient is 0
-        return found * reshape(weights[0], (*shape[:-1], 1)) if isinstance(weights[0], Tensor) else found
-    flat = reshape(index_select(rows, 0, reshape(stack(indices), (-1,))), (len(indices), *shape))
-    return sum(flat * reshape(stack(weights), (len(indices), *shape[:-1], 1)), 0)
+def _weighted(rows: Tensor, indices: list[Tensor], weights: list[Any], insides: list[Tensor], grid: Tensor) -> Tensor:
+    """The weighted sum of the rows that several indices name, of those inside alone."""
+    count, places = len(indices), grid.shape[:-1]
+    values = index_select(rows, 0, reshape(stack(indices), (-1,)))
+    values = reshape(values, (count, *places, rows.shape[1]))
+    mask = reshape(stack(insides), (count, *places, 1)) if insides else None
+    if not isinstance(weights[0], Tensor):
+        found = values[0] if mask is None else where(mask[0], values[0], 0.0)
+        return found + nothing((1,), grid) if grid.requires_grad else found  # whose gradient is 0
+    weight = reshape(stack(weights), (count, *places, 1))
+    return sum(values * weight if mask is None else _share(values, weight, mask), 0)
 
 
 def _taps(place: Tensor, size: int, mode: str, padding: str, corners: bool) -> list[Tap]:
@@ -170,10 +181,9 @@ def _taps(place: Tensor, size: int, mode: str, padding: str, corners: bool) -> l
 
 
 def _tap(position: Tensor, weight: Tensor | float, size: int, padding: str, corners: bool) -> Tap:
-    """A position, which may lie outside, and its weight: 0 there."""
+    """A position, which may lie outside, as a tap."""
     position, last = _padded(position, size, padding, corners), float(size - 1)
-    inside = _inside(weight, position, last)
-    return _index(position, last).long(), inside
+    return _index(position, last).long(), weight, _is_inside(position, last)
 
 
 def _padded(place: Tensor, size: int, padding: str, corners: bool) -> Tensor:

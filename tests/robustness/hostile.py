@@ -219,7 +219,9 @@ class Samples:
             "setitem": {"x": f(2, 3, grad=False), "key": (0, slice(1, 2)), "value": 0.0},
             "take_along_dim": {"x": x, "index": i(1, 0, 1).reshape(1, 3), "dim": 0},
             "interpolate": {"input": image, "size": (2, 3), "mode": "bilinear", "align_corners": False},
-            "interpolate by factor": {"input": image, "scale_factor": (2.0, 1.5), "mode": "nearest", "align_corners": None},
+            "interpolate by factor": {
+                "input": image, "scale_factor": (2.0, 1.5), "mode": "nearest", "align_corners": None
+            },
             "dot": {"x": f(3), "y": f(3)},
             "linear": {"input": x, "weight": f(4, 3), "bias": f(4)},
             "matmul": {"x": x, "y": f(3, 2)},

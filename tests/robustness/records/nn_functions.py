@@ -21,7 +21,7 @@ Drawn = Callable[[Draw], Case]
 
 
 def _record(name: str, draw: Drawn, oracle: Oracle | None, tolerance: Tolerance = SUMS, **more: Any) -> Record:
-    """A record of a function of alpha or, as ``nn.functional.NAME``, of nn alone, compared with PyTorch's of its name."""
+    """A record of a function of alpha, or of nn.functional alone, compared with PyTorch's of its name."""
     covers = more.pop("covers", ())
     space = "alpha" if name in alpha.__all__ else "nn.functional"
     peer = more.pop("peer", lambda torch, *args, **options: getattr(torch.nn.functional, name)(*args, **options))
@@ -293,7 +293,7 @@ def _grid(d: Draw) -> Case:
 
 def sampled(x: Any, grid: Any, align_corners: bool) -> Any:
     """Between four pixels, 0 outside."""
-    n, h, w, c = x.shape
+    _, h, w, c = x.shape
     out = np.zeros((*grid.shape[:3], c))
     for i, r, q in np.ndindex(grid.shape[:3]):
         u, v = [
@@ -341,14 +341,14 @@ def gathered(x: Any, r: int) -> Any:
 
 def shuffled(x: Any, groups: int) -> Any:
     """Channels group by group, taken in turns."""
-    return x.reshape(*x.shape[:-1], groups, -1).swapaxes(-1, -2).reshape(x.shape)
+    return x.reshape(*x.shape[:-1], groups, x.shape[-1] // groups).swapaxes(-1, -2).reshape(x.shape)
 
 
 def unfolded(x: Any, kernel: int) -> Any:
     """Windows as rows, the channel slowest."""
     found = np.lib.stride_tricks.sliding_window_view(x, (kernel, kernel), (1, 2))
     n, h, w, *_ = found.shape
-    return found.reshape(n, h * w, -1)
+    return found.reshape(n, h * w, math.prod(found.shape[3:]))
 
 
 def folded(x: Any, size: int, kernel: int) -> Any:
