@@ -129,7 +129,8 @@ def _convolve(
     activation: str | None,
     slope: float,
 ) -> Tensor:
-    steps = (conv.stride, conv.padding, conv.dilation, conv.groups)
+    x, padding = conv.padded(x)
+    steps = (conv.stride, padding, conv.dilation, conv.groups)
     return F.conv2d(x, weight, bias, *steps, residual, activation, slope, layout=conv.layout)
 
 

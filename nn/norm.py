@@ -1,4 +1,4 @@
-"""Batch normalisation layers: BatchNorm1d, BatchNorm2d."""
+"""Batch normalisation layers: BatchNorm1d, BatchNorm2d, BatchNorm3d."""
 
 from __future__ import annotations
 
@@ -167,3 +167,10 @@ class BatchNorm2d(_BatchNorm):
 
     axes = (4,)
     forms: ClassVar = {"NHWC": "(N, H, W, C)", "NCHW": "(N, C, H, W)"}
+
+
+class BatchNorm3d(_BatchNorm):
+    """Batch normalisation of volumes (N, D, H, W, C) over all axes but the last; arguments as for BatchNorm1d."""
+
+    axes = (5,)
+    forms: ClassVar = {"NHWC": "(N, D, H, W, C)", "NCHW": "(N, C, D, H, W)"}

@@ -138,7 +138,7 @@ class Orthogonal(Function):
             through = matmul(y, swapped(dv))
             dq = through if dq is None else dq + through
         dx = _qr_gradient(q, x_r, dq, du)
-        from alpha.functions.shape import cat
+        from alpha.functions.joining import cat
 
         dy = matmul(q, dv) if dv is not None else y * 0
         return cat([dx, dy], -1)

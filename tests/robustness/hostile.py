@@ -221,12 +221,12 @@ class Samples:
         for axes in (1, 2, 3):
             sides = (4,) * axes
             common = {"bias": f(2), "stride": 1, "padding": 1, "dilation": 1, "groups": 1}
-            found[f"conv{axes}d"] = {"x": f(2, *sides, 3), "weight": f(2, *(3,) * axes, 3), **common}
+            found[f"conv{axes}d"] = {"input": f(2, *sides, 3), "weight": f(2, *(3,) * axes, 3), **common}
             found[f"conv_transpose{axes}d"] = {
-                "x": f(2, *sides, 3), "weight": f(3, *(3,) * axes, 2), "output_padding": 0, **common
+                "input": f(2, *sides, 3), "weight": f(3, *(3,) * axes, 2), "output_padding": 0, **common
             }  # fmt: skip
         found["conv2d"] |= {"residual": f(2, 4, 4, 2), "activation": "leaky_relu", "negative_slope": 0.1}
-        window = {"x": image, "kernel_size": 2, "stride": 2, "padding": 0, "ceil_mode": False}
+        window = {"input": image, "kernel_size": 2, "stride": 2, "padding": 0, "ceil_mode": False}
         loss = {"reduction": "mean"}
         norm = {"weight": f(3), "bias": f(3), "eps": 1e-5}
         running = {"running_mean": f(3, grad=False), "running_var": f(3, grad=False), "momentum": 0.1}
@@ -250,13 +250,13 @@ class Samples:
             "full": {"shape": (2, 3), "value": 1.0, **creation},
             "full_like": {"x": x, "value": 1.0, "dtype": "float32", "requires_grad": False},
             "tensor": {"data": [[1.0, 2.0]], **creation},
-            "dropout": {"x": x, "p": 0.5, "training": True},
+            "dropout": {"input": x, "p": 0.5, "training": True},
             "cast": {"x": x, "dtype": "float64"},
             "clamp": {"x": x, "min": 0.0, "max": 1.0},
             "contiguous": {"x": x, "order": (1, 0)},
             "to": {"x": x, "target": "float64"},
             "where": {"condition": x.detach() > 1, "x": x, "y": x},
-            "embedding": {"x": i(0, 1), "weight": f(3, 2), "padding_idx": 1},
+            "embedding": {"input": i(0, 1), "weight": f(3, 2), "padding_idx": 1},
             "gather": {"x": x, "dim": 0, "index": self.ints(1, 0, 1).reshape(1, 3)},
             "getitem": {"x": x, "key": (0, slice(1, 2))},
             "index_select": {"x": x, "dim": 0, "index": i(0, 1)},
@@ -264,30 +264,32 @@ class Samples:
             "one_hot": {"labels": i(0, 1), "num_classes": 3, "dtype": "int64"},
             "setitem": {"x": f(2, 3, grad=False), "key": (0, slice(1, 2)), "value": 0.0},
             "take_along_dim": {"x": x, "index": i(1, 0, 1).reshape(1, 3), "dim": 0},
-            "interpolate": {"x": image, "size": (2, 3), "mode": "bilinear", "align_corners": False},
-            "interpolate by factor": {"x": image, "scale_factor": (2.0, 1.5), "mode": "nearest", "align_corners": None},
+            "interpolate": {"input": image, "size": (2, 3), "mode": "bilinear", "align_corners": False},
+            "interpolate by factor": {
+                "input": image, "scale_factor": (2.0, 1.5), "mode": "nearest", "align_corners": None
+            },
             "dot": {"x": f(3), "y": f(3)},
-            "linear": {"x": x, "weight": f(4, 3), "bias": f(4)},
+            "linear": {"input": x, "weight": f(4, 3), "bias": f(4)},
             "matmul": {"x": x, "y": f(3, 2)},
             "outer": {"x": f(3), "y": f(2)},
             "scaled_dot_product_attention": {
                 "query": f(2, 3, 4), "key": f(2, 5, 4), "value": f(2, 5, 2), "attn_mask": f(3, 5), "dropout_p": 0.0,
                 "is_causal": False, "scale": 0.5, "enable_gqa": False,
             },
-            "binary_cross_entropy_with_logits": {"x": x, "target": f(2, 3), "pos_weight": f(3, grad=False), **loss},
-            "cross_entropy": {"logits": x, "label_smoothing": 0.1, **rows},
-            "nll_loss": {"log_probabilities": x, **rows},
-            "l1_loss": {"x": x, "target": f(2, 3), **loss},
-            "mse_loss": {"x": x, "target": f(2, 3), **loss},
+            "binary_cross_entropy_with_logits": {"input": x, "target": f(2, 3), "pos_weight": f(3, grad=False), **loss},
+            "cross_entropy": {"input": x, "label_smoothing": 0.1, **rows},
+            "nll_loss": {"input": x, **rows},
+            "l1_loss": {"input": x, "target": f(2, 3), **loss},
+            "mse_loss": {"input": x, "target": f(2, 3), **loss},
             "batch_norm": {
-                "x": image, "training": True, "residual": f(2, 4, 4, 3), "activation": "leaky_relu",
+                "input": image, "training": True, "residual": f(2, 4, 4, 3), "activation": "leaky_relu",
                 "negative_slope": 0.1, **norm, **running,
             },
-            "group_norm": {"x": image, "num_groups": 3, **norm},
-            "instance_norm": {"x": image, "use_input_stats": True, **norm, **running},
-            "layer_norm": {"x": image, "normalized_shape": (3,), **norm},
-            "rms_norm": {"x": image, "normalized_shape": (3,), "weight": norm["weight"], "eps": 1e-5},
-            "adaptive_avg_pool2d": {"x": image, "output_size": (3, 2)},
+            "group_norm": {"input": image, "num_groups": 3, **norm},
+            "instance_norm": {"input": image, "use_input_stats": True, **norm, **running},
+            "layer_norm": {"input": image, "normalized_shape": (3,), **norm},
+            "rms_norm": {"input": image, "normalized_shape": (3,), "weight": norm["weight"], "eps": 1e-5},
+            "adaptive_avg_pool2d": {"input": image, "output_size": (3, 2)},
             "avg_pool2d": {**window, "count_include_pad": True},
             "max_pool2d": {**window, "dilation": 1},
             "norm": {"x": x, "p": 2, "dim": 1, "keepdim": False},
@@ -295,7 +297,7 @@ class Samples:
             "chunk": {"x": x, "chunks": 2, "dim": 0},
             "flatten": {"x": x, "start_dim": 0, "end_dim": 1},
             "flip": {"x": x, "dims": (0,)},
-            "pad": {"x": x, "padding": (1, 2), "mode": "constant", "value": 0.0},
+            "pad": {"input": x, "pad": (1, 2), "mode": "constant", "value": 0.0},
             "permute": {"x": x, "axes": (1, 0)},
             "split": {"x": x, "size": 1, "dim": 0},
             "squeeze": {"x": f(1, 3), "dim": 0},

@@ -7,6 +7,7 @@ from typing import Any
 
 import alpha
 from alpha import nn, optim
+from alpha.nn.function_layer import FunctionLayer
 from tests.robustness.records import RECORDS
 
 _NO_FUNCTION = "makes no tensor from tensors: it sets or tells a mode, an engine or a generator's place"
@@ -67,6 +68,15 @@ _OTHER_NAMES = """
 absolute clip divide greater greater_equal less less_equal multiply negative not_equal
 sgn subtract true_divide
 """
+
+_PADS = ("Zero", "Constant", "Reflection", "Replication", "Circular")
+
+
+def _layer(name: str) -> type:
+    """A public class of nn; of what is none, ``object``."""
+    found = getattr(nn, name)
+    return found if isinstance(found, type) else object
+
 
 EXCLUDED: dict[str, str] = {
     **dict.fromkeys(
@@ -151,20 +161,33 @@ EXCLUDED: dict[str, str] = {
         ),
         _MODULE,
     ),
+    **dict.fromkeys(
+        [f"{space}.upsample{kind}" for space in ("alpha", "nn.functional") for kind in ("", "_nearest", "_bilinear")],
+        "calls interpolate, which has a record",
+    ),
+    "nn.functional.one_hot": "alpha.one_hot, which has a record",
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     "nn.init.whiten_patches_": "its own tests hold the covariance of its results; eigenvectors have no single value",
     **dict.fromkeys(
         (
             "nn.BatchNorm1d",
             "nn.BatchNorm2d",
+            "nn.BatchNorm3d",
+            "nn.Bilinear",
+            "nn.EmbeddingBag",
             "nn.GroupNorm",
+            "nn.InstanceNorm1d",
             "nn.InstanceNorm2d",
+            "nn.InstanceNorm3d",
             "nn.LayerNorm",
             "nn.PReLU",
             "nn.RMSNorm",
             "nn.Dropout",
             "nn.Embedding",
             "nn.Flatten",
+            "nn.Unflatten",
+            *(f"nn.{name}" for name in nn.__all__ if issubclass(_layer(name), FunctionLayer)),
+            *(f"nn.{kind}Pad{n}d" for kind in _PADS for n in (1, 2, 3)),
         ),
         "calls one function that has a record with the same arguments",
     ),

@@ -7,6 +7,7 @@ from tests.robustness.records import (
     creation,
     elementary,
     layers,
+    nn_functions,
     pointwise,
     products,
     reductions,
@@ -22,6 +23,7 @@ RECORDS = [
     *arrays.RECORDS,
     *products.RECORDS,
     *layers.RECORDS,
+    *nn_functions.RECORDS,
     *creation.RECORDS,
     *training.RECORDS,
 ]
