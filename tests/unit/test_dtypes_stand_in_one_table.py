@@ -30,7 +30,7 @@ EXCEPT = {
     "cu32/structs.py": "how the fields of a kernel's structs are packed",
     "datasets/dataset.py": "pixels are bytes",
     "datasets/transforms.py": "pixels are bytes",
-    "datasets/unpickle.py": "pixels are bytes, and what NumPy calls them in a file",
+    "datasets/unpickle.py": "pixels are bytes",
     "optim/optimizer.py": "a state's arrays may be another library's, which has names of its own",
 }
 """Files that may decide by dtypes' names, with the reason."""
