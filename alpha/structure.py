@@ -30,9 +30,6 @@ _FACTORIES = {kind.__name__: kind for kind in (list, dict, set, int, float, str,
 _TENSOR_KINDS = {"Parameter": "alpha.nn.parameter"}
 """Subclasses of Tensor that come back as themselves, with their modules."""
 
-_NUMBERS = "biufc"
-"""NumPy's letters for the kinds of dtypes whose arrays and scalars are kept."""
-
 
 class StructureError(Exception):
     """What was read is no structure that a ``Packer`` makes."""
@@ -91,7 +88,7 @@ def _number_dtype(text: Any) -> np.dtype[Any]:
     if not isinstance(text, str):
         raise TypeError("a dtype that is no text")
     dtype = np.dtype(text)
-    if dtype.kind not in _NUMBERS:
+    if not dtypes.is_numeric(dtype):
         raise TypeError(f"the dtype {dtype}")
     return dtype
 
@@ -128,7 +125,7 @@ class Packer:
             return {"$tensor": self._tensor(value, path)}
         if isinstance(value, np.ndarray):
             return {"$array": self._array(value, path)}
-        if isinstance(value, np.generic) and value.dtype.kind in _NUMBERS:
+        if isinstance(value, np.generic) and dtypes.is_numeric(value.dtype):
             return {"$scalar": [value.dtype.str, self.pack(value.item(), path)]}
         if type(value) in (bytes, bytearray):
             return {f"${type(value).__name__}": self._name(np.frombuffer(value, np.uint8), path)}
@@ -167,7 +164,7 @@ class Packer:
         return [name, details]
 
     def _array(self, array: Array, path: str) -> Any:
-        if array.dtype.kind not in _NUMBERS:
+        if not dtypes.is_numeric(array.dtype):
             raise self.refused(array, path, f" of {array.dtype}")
         plain = array.astype(array.dtype.newbyteorder("="), copy=False)
         if plain.dtype in dtypes.TABLE:
@@ -204,7 +201,7 @@ def is_plain(structure: Any, names: Mapping[str, Any]) -> bool:
 
 def _kind_of(value: Any) -> _Kind | None:
     if isinstance(value, np.dtype):
-        return _KINDS[np.dtype] if value.kind in _NUMBERS else None
+        return _KINDS[np.dtype] if dtypes.is_numeric(value) else None
     kind = _KINDS.get(type(value))
     return _KINDS[dict] if kind is None and isinstance(value, Mapping) else kind
 

@@ -214,7 +214,7 @@ class _Machine:
         try:
             value = self._names[module, name]
         except KeyError:
-            raise ForeignNameError(f"{module}.{name}"[:200]) from None
+            raise ForeignNameError(" ".join(f"{module}.{name}"[:200].split())) from None
         if isinstance(value, Lacking):
             raise PickleError(value.why)
         self._stack.append(value)
@@ -285,7 +285,7 @@ def _dtype(code: Any, *_flags: Any) -> np.dtype[Any]:
     """A dtype of numbers."""
     text = code.decode("ascii") if isinstance(code, bytes) else code
     dtype = np.dtype(text) if isinstance(text, str) else np.dtype(object)
-    if dtypes.category(dtype) == dtypes.NOTHING and dtype.kind != "c":
+    if not dtypes.is_numeric(dtype):
         raise PickleError(f"an array of {dtype}")
     return dtype
 

@@ -27,7 +27,7 @@ def load_dict(function: str, path: Path, advice: str) -> dict[str, Any]:
         raise errors.DataError(
             f"[{function}] expected a pickled dict in {path}, got {type(content).__name__}: {advice}"
         )
-    for key, value in content.items():
+    for value in content.values():
         if isinstance(value, np.ndarray) and value.dtype != np.uint8:
             raise errors.DataError(
                 f"[{function}] expected arrays of uint8 in {path}, got one of {value.dtype}: {advice}"

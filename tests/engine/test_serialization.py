@@ -21,7 +21,7 @@ import safetensors.numpy
 import alpha
 from alpha import files, nn, optim, random, serialization
 from alpha.engine import IMAGE_ORDER, Engine
-from alpha.errors import ArgumentError, CheckpointError, DtypeError
+from alpha.errors import ArgumentError, CheckpointError
 from alpha.serialization import load_checkpoint, save_checkpoint
 
 DTYPES = ["float32", "float64", "uint8", "int32", "int64", "bool"]
@@ -220,13 +220,13 @@ def test_dtypes_that_tensors_have_not(tmp_path: Path) -> None:
         (
             nn.Linear(2, 2),
             ArgumentError,
-            r"^\[save\] expected .*, got Linear .*an object with a state to its state_dict",
+            r"^\[save\] .*, got Linear .*an object with a state to its state_dict",
         ),
         ({"w": np.array(["a"])}, ArgumentError, r"^\[save\] expected .*, got ndarray at w of <U1"),
         (
             {"f": collections.defaultdict(lambda: 1)},
             ArgumentError,
-            r"^\[save\] expected .*, got defaultdict at f: one ",
+            r"^\[save\] .*, got defaultdict at f: one ",
         ),
         ([10**5000], ArgumentError, r"^\[save\] expected values that JSON can hold"),
     ],

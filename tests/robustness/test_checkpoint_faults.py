@@ -19,7 +19,8 @@ import pytest
 import safetensors.numpy
 
 import alpha
-from alpha import files, nn, optim, random, serialization
+from alpha import files as alpha_files
+from alpha import nn, optim, random, serialization
 from alpha.changes import deferred_interrupts
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError
@@ -128,7 +129,7 @@ class Run:
 @pytest.fixture(autouse=True)
 def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No power cut is tried here."""
-    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(alpha_files.os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

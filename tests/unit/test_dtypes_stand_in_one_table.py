@@ -27,6 +27,7 @@ EXCEPT = {
     "cu32/conv": KERNELS,
     "cu32/driver.py": "how a kernel's arguments are packed, which are no tensors",
     "cu32/scalars.py": "C++'s two types of floats, by their bits",
+    "alpha/torch_file.py": "PyTorch's names of dtypes in its files, also of those that Tensor has not",
     "cu32/structs.py": "how the fields of a kernel's structs are packed",
     "datasets/dataset.py": "pixels are bytes",
     "datasets/transforms.py": "pixels are bytes",
