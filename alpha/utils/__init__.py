@@ -1,0 +1,3 @@
+"""What PyTorch programs import from ``torch.utils`` and ``torchvision.utils``."""
+
+from __future__ import annotations
