@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
     __path__.append(str(Path(__file__).parent.parent))
 
-from alpha import errors, functions, linalg, methods, random
+from alpha import errors, functions, late, linalg, methods, random
 from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from alpha.conversion import tensor
 from alpha.devices import device
@@ -91,3 +91,6 @@ def __getattr__(name: str) -> Any:
     if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "nn", "optim", "testing", "utils"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")
+
+
+late.watch()

@@ -90,6 +90,16 @@ def host_array(function: str, name: str, value: Any) -> Array:
     return np.asarray(array, order="C")
 
 
+def strings(function: str, metadata: Mapping[str, str] | None) -> dict[str, str]:
+    """The strings to keep beside the arrays; ArgumentError where they are none."""
+    notes = dict(metadata or {})
+    if not all(isinstance(text, str) and is_text(text) for item in notes.items() for text in item):
+        raise ArgumentError(
+            f"[{function}] expected metadata of strings, got {notes!r}: use json.dumps for anything else"
+        )
+    return notes
+
+
 def is_text(text: str) -> bool:
     """Whether a string can be written in UTF-8: half of a surrogate pair cannot."""
     try:

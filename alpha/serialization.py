@@ -43,9 +43,7 @@ def save(obj: Any, f: FileLike, metadata: Mapping[str, str] | None = None) -> No
         f: a path, or a file open for writing bytes.
         metadata: strings to keep beside it.
     """
-    notes = dict(metadata or {})
-    if not all(isinstance(text, str) and files.is_text(text) for item in notes.items() for text in item):
-        raise ArgumentError(f"[save] expected metadata of strings, got {notes!r}: use json.dumps for anything else")
+    notes = files.strings("save", metadata)
     packer = structure.Packer("save")
     value = packer.pack(obj, "")
     packer.finish()

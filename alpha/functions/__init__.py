@@ -11,6 +11,7 @@ from alpha.functions import drawing as _drawing
 from alpha.functions import dropout as _dropout
 from alpha.functions import elementwise as _elementwise
 from alpha.functions import embedding as _embedding
+from alpha.functions import exchange as _exchange
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
 from alpha.functions import interpolate as _interpolate
@@ -34,6 +35,7 @@ from alpha.functions.drawing import *  # noqa: F403
 from alpha.functions.dropout import *  # noqa: F403
 from alpha.functions.elementwise import *  # noqa: F403
 from alpha.functions.embedding import *  # noqa: F403
+from alpha.functions.exchange import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
 from alpha.functions.interpolate import *  # noqa: F403
@@ -57,6 +59,7 @@ __all__ += _drawing.__all__
 __all__ += _dropout.__all__
 __all__ += _elementwise.__all__
 __all__ += _embedding.__all__
+__all__ += _exchange.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
 __all__ += _interpolate.__all__

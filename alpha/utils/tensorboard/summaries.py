@@ -96,7 +96,7 @@ def histogram(tag: str, values: Array, bins: Any, max_bins: int | None) -> Summa
         counts, limits = np.histogram(numbers, bins=bins)
     except (TypeError, ValueError) as error:
         raise ArgumentError(
-            f'[add_histogram] expected bins as "tensorflow" or what numpy.histogram takes, got {described(bins)}: {error}'
+            f'[add_histogram] expected bins as "tensorflow" or as numpy.histogram takes, got {described(bins)}: {error}'
         ) from error
     if max_bins is not None and len(counts) > max_bins:
         counts, limits = _coarser(counts, limits, len(counts) // max_bins)
