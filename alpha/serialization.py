@@ -17,7 +17,7 @@ from alpha import engines, files, structure, torch_file, weights_file
 from alpha.checkpoints import FORMAT, VERSION, Stateful, load_checkpoint, save_checkpoint
 from alpha.devices import device
 from alpha.engine import Engine
-from alpha.errors import AlphaError, ArgumentError, CheckpointError, described
+from alpha.errors import ArgumentError, CheckpointError, described
 from alpha.files import Array, FileLike, named, replacing
 from alpha.tensor import Tensor
 
@@ -145,11 +145,10 @@ def _token() -> Tensor:
 
 def _answered(answer: Any) -> Engine:
     """The engine that such a function's answer means."""
-    try:
-        return answer.engine if isinstance(answer, Tensor) else engines.resolve(answer)  # type: ignore[no-any-return]
-    except AlphaError:
-        raise
-    except (TypeError, AttributeError) as error:
-        raise ArgumentError(
-            f"[load] expected map_location to return the storage, a device or None, got {described(answer)}"
-        ) from error
+    if isinstance(answer, Tensor):
+        return answer.engine
+    if answer is None or isinstance(answer, Engine | device | str):
+        return engines.resolve(answer)
+    raise ArgumentError(
+        f"[load] expected map_location to return the storage, a device or None, got {described(answer)}"
+    )

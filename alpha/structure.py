@@ -78,7 +78,7 @@ _KINDS: dict[type, _Kind] = {
         lambda parts: defaultdict(_FACTORIES[parts[0]], parts[1]),
     ),
     np.dtype: _Kind("$dtype", lambda value: [value.str], lambda parts: _number_dtype(*parts)),
-    device: _Kind("$device", lambda value: [str(value)], lambda parts: device(*parts)),
+    device: _Kind("$device", lambda value: [str(value)], lambda parts: device("".join(parts))),
 }
 _NAMED = {kind.name: kind for kind in _KINDS.values()}
 _BY_KEY = [_KINDS[dict], _KINDS[OrderedDict], _KINDS[Counter]]
@@ -183,8 +183,9 @@ class Packer:
 
     def finish(self) -> None:
         """Notes in the entries of tensors which of them share memory, and where in it they are."""
-        for group in self._tensors.values():
-            if len(group) < 2 or not all(tensor.numel() for tensor, _ in group):
+        for entries in self._tensors.values():
+            group = [entry for entry in entries if entry[0].numel()]
+            if len(group) < 2:
                 continue
             spans = [_span(tensor) for tensor, _ in group]
             low = min(first for first, _ in spans) // 8 * 8  # so that every dtype stays aligned
@@ -238,7 +239,7 @@ class Unpacker:
         """A value from its JSON; StructureError where it is none."""
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        if depth > 2 * DEPTH + 2:  # a dict is two lists
+        if depth > 3 * DEPTH + 3:  # a dict is an object, a list and a list for each pair
             raise StructureError(f"more than {DEPTH} lists and dicts within each other")
         if isinstance(value, list):
             return [self.unpack(item, depth + 1) for item in value]

@@ -133,12 +133,13 @@ class _Machine:
                 if action is None:
                     raise PickleError(f"the instruction {name}")
                 action(argument)
-        return stack.pop()
+        return self._last(1)[0]
 
     def _last(self, count: int) -> list[Any]:
-        if len(self._stack) < count:
+        values = self._stack[-count:]
+        if len(values) < count or any(value is _MARK for value in values):
             raise PickleError("a stack that is empty")
-        return self._stack[-count:]
+        return values
 
     def _to_mark(self) -> list[Any]:
         """Takes the values above the last mark, and the mark."""
@@ -151,7 +152,8 @@ class _Machine:
     # -- containers --------------------------------------------------------------------------------------------------
 
     def _append(self, _: Any) -> None:
-        value = self._stack.pop()
+        (value,) = self._last(1)
+        self._stack.pop()
         self._target(list).append(value)
 
     def _appends(self, _: Any) -> None:

@@ -73,9 +73,17 @@ def write(arrays: Mapping[str, Array], metadata: Mapping[str, str], file: Binary
     if 1 + _SEAL + len(text) > _LONGEST:
         raise FormatError(f"a header of {1 + _SEAL + len(text)} bytes, more than the {_LONGEST} that readers take")
     length = (1 + _SEAL + len(text)).to_bytes(8, "little")
-    file.write(length + b"{" + _seal(length, text, body) + text)
+    _put(file, length + b"{" + _seal(length, text, body) + text)
     for name in names:
-        file.write(_bytes(arrays[name]))
+        _put(file, _bytes(arrays[name]))
+
+
+def _put(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Writes all of the data: a file without a buffer may take a part at a time."""
+    left = memoryview(data)
+    while left:
+        count = file.write(left)
+        left = left[len(left) if count is None else count :]
 
 
 def _bytes(array: Array) -> memoryview:

@@ -23,6 +23,7 @@ EXCEPT = {
     "alpha/cpu/loops": "LLVM's two types of floats, by their bits",
     "alpha/dtypes.py": "the table",
     "alpha/expressions/fit.py": "a polynomial's coefficients, rounded to either of two widths, by their bits",
+    "alpha/utils/tensorboard": "pixels are bytes",
     "cu32/arrays.py": "words of 1, 4 and 8 bytes, which kernels move whatever they stand for",
     "cu32/conv": KERNELS,
     "cu32/driver.py": "how a kernel's arguments are packed, which are no tensors",

@@ -129,12 +129,11 @@ def image(tag: str, pixels: Array) -> Summary:
     """A picture (H, W, C) of uint8, or of floats from 0 to 1, as PNG."""
     from PIL import Image
 
-    bytes_ = pixels
     if pixels.dtype != np.uint8:
-        bytes_ = np.clip(pixels.astype(np.float32) * 255, 0, 255).astype(np.uint8)
-    height, width, channels = bytes_.shape
+        pixels = np.clip(pixels.astype(np.float32) * 255, 0, 255).astype(np.uint8)
+    height, width, channels = pixels.shape
     file = io.BytesIO()
-    Image.fromarray(bytes_ if channels != 1 else bytes_[:, :, 0]).save(file, format="PNG")
+    Image.fromarray(pixels).save(file, format="PNG")
     picture = Summary.Image(height=height, width=width, colorspace=channels, encoded_image_string=file.getvalue())
     return _one(tag=tag, image=picture)
 

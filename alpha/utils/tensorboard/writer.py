@@ -242,12 +242,12 @@ class SummaryWriter:
 
         figures = figure if isinstance(figure, list) else [figure]
         pictures = []
-        for each in figures:
-            canvas = FigureCanvasAgg(each)
+        for drawing in figures:
+            canvas = FigureCanvasAgg(drawing)
             canvas.draw()
             pictures.append(np.asarray(canvas.buffer_rgba()).copy())
             if close:
-                pyplot.close(each)
+                pyplot.close(drawing)
         self._add_picture("add_figure", tag, np.stack(pictures), global_step, walltime, "NHWC")
 
     def add_text(self, tag: str, text_string: str, global_step: Any = None, walltime: float | None = None) -> None:
