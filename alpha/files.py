@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -57,10 +57,10 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
 def write(function: str, arrays: dict[str, Array], target: FileLike, metadata: Mapping[str, str]) -> None:
     """Writes arrays and strings beside them to a file that is replaced at the end, or to an open one."""
     try:
-        if hasattr(target, "write"):
+        if not isinstance(target, str | os.PathLike) and hasattr(target, "write"):
             stream(arrays, metadata, target)
             return
-        with replacing(function, target) as temporary, open(temporary, "wb") as file:
+        with replacing(function, cast(PathLike, target)) as temporary, open(temporary, "wb") as file:
             stream(arrays, metadata, file)
     except weights_file.FormatError as error:
         raise ArgumentError(
@@ -160,8 +160,8 @@ def _flush_directory(folder: Path) -> None:
 def opened(function: str, source: FileLike) -> Iterator[BinaryIO]:
     """A file to read from a path, or the open file itself; what goes wrong within becomes a CheckpointError."""
     try:
-        if not hasattr(source, "read"):
-            with open(source, "rb") as file:
+        if isinstance(source, str | os.PathLike) or not hasattr(source, "read"):
+            with open(cast(PathLike, source), "rb") as file:
                 yield file
         elif hasattr(source, "seekable") and source.seekable():
             yield source

@@ -75,7 +75,7 @@ class _StorageType:
         found = _dtype_named(self.name)
         if found not in dtypes.TABLE:
             raise _lacking(self.name)
-        return found  # type: ignore[return-value]
+        return found
 
 
 def _dtype_named(name: str) -> np.dtype[Any] | None:

@@ -247,7 +247,7 @@ class _Machine:
             if isinstance(state, tuple) and state[1:2] == (">",):
                 raise PickleError("numbers in big-endian byte order")
         elif isinstance(target, dict) and hasattr(target, "__dict__") and isinstance(state, dict):
-            vars(target).update({key: value for key, value in state.items() if key == "_metadata"})
+            vars(target).update({key: value for key, value in state.items() if key == "_metadata"}, _from_torch=True)
         else:
             raise PickleError(f"a state for a {type(target).__name__}")
 
@@ -301,7 +301,8 @@ def _fill(target: np.ndarray[Any, Any], state: Any) -> None:
     """Gives a blank array its shape and numbers, once they are found to agree."""
     _version, shape, dtype, is_fortran, raw = state
     array = _of_buffer(raw, dtype, shape, "F" if is_fortran else "C")
-    target.__setstate__((1, array.shape, array.dtype, bool(is_fortran), as_bytes(raw)))  # type: ignore[attr-defined]
+    state = (1, array.shape, array.dtype, bool(is_fortran), as_bytes(raw))
+    target.__setstate__(state)
 
 
 def _of_buffer(raw: Any, dtype: Any, shape: Any, order: Any) -> np.ndarray[Any, Any]:

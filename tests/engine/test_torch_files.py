@@ -136,6 +136,20 @@ def test_states_of_modules_and_optimizers(tmp_path: Path, form: dict[str, Any]) 
         alpha.set_image_layout("NHWC")
 
 
+def test_filters_of_pytorch_are_not_taken_for_ours() -> None:
+    """Where the shapes agree by chance, nothing else tells that the axes are in another order."""
+    import torch
+
+    theirs = torch.nn.Conv2d(3, 3, 3)
+    ours, state = nn.Conv2d(3, 3, 3), alpha.load(written(theirs.state_dict()))
+    with pytest.raises(CheckpointError, match="got a tensor of PyTorch, whose filters are"):
+        ours.load_state_dict(state)
+    ours.load_state_dict(nn.models.from_torch(state, ours))
+    x = np.random.default_rng(0).standard_normal((1, 5, 5, 3)).astype(np.float32)
+    expected = theirs(torch.tensor(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1).detach().numpy()
+    np.testing.assert_allclose(ours(alpha.tensor(x)).detach().numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_memory_is_the_files_alone(engine: Engine) -> None:
     """Storages are read once, whoever views them; and the file's copy is gone when they are."""
     import torch

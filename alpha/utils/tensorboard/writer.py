@@ -274,9 +274,9 @@ class SummaryWriter:
             hparam_domain_discrete: names -> the values that a hyper-parameter can have.
             run_name: the folder's name; the time by default.
         """
-        for name, value in {"hparam_dict": hparam_dict, "metric_dict": metric_dict}.items():
-            if not isinstance(value, Mapping):
-                raise ArgumentError(f"[add_hparams] expected {name} as a dict, got {described(value)}")
+        for name, given in {"hparam_dict": hparam_dict, "metric_dict": metric_dict}.items():
+            if not isinstance(given, Mapping):
+                raise ArgumentError(f"[add_hparams] expected {name} as a dict, got {described(given)}")
         domains = dict(hparam_domain_discrete or {})
         for name, values in domains.items():
             known = name in hparam_dict and isinstance(values, list)
