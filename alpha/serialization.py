@@ -92,7 +92,7 @@ def load(
         try:
             if first.startswith(torch_file.ZIP_START):
                 return torch_file.read_zip(file, place)
-            if first.startswith(torch_file.PICKLE_START) and first[8:] != b"{":  # there safetensors' header begins
+            if torch_file.is_pickle(first) and first[8:] != b"{":  # there the header of safetensors begins
                 return torch_file.read_legacy(file, place)
         except torch_file.TorchFileError as error:
             raise CheckpointError(f"[load] {error.expected}, got {named(f)}, {error}") from error

@@ -26,7 +26,6 @@ from alpha.tensor import Storage, Tensor, is_within
 from alpha.unpickling import Call
 
 ZIP_START = b"PK\3\4"
-PICKLE_START = b"\x80"
 
 _LEGACY_MAGIC, _LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 """The numbers with which files of old begin."""
@@ -113,6 +112,11 @@ class _Bytes:
         if data:
             engine = self.storage.engine
             engine.copy(engine.from_numpy(raw), Tensor(self.storage, 0, (raw.size,), (1,), dtypes.uint8))
+
+
+def is_pickle(start: bytes) -> bool:
+    """Whether a file's first bytes are those of a pickle of protocol 2 or later."""
+    return start[:1] == b"\x80" and start[1:2] in (b"\2", b"\3", b"\4", b"\5") and start[2:3] != b"\0"
 
 
 # -- the two forms of file ---------------------------------------------------------------------------------------------

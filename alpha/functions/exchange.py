@@ -50,6 +50,7 @@ def asarray(
     """
     where = _engine("asarray", engine, device)
     copy = None if copy is None else flag("asarray", "copy", copy)
+    requires_grad = None if requires_grad is None else flag("asarray", "requires_grad", requires_grad)
     out: Tensor | None
     if isinstance(obj, Tensor):
         kept = engine is None and device is None
