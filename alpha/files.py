@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 from alpha import dtypes, weights_file
-from alpha.errors import ArgumentError, CheckpointError
+from alpha.errors import AlphaError, ArgumentError, CheckpointError
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -167,6 +167,8 @@ def opened(function: str, source: FileLike) -> Iterator[BinaryIO]:
             yield source
         else:
             yield io.BytesIO(source.read())
+    except AlphaError:
+        raise
     except weights_file.SealError as error:
         raise CheckpointError(
             f"[{function}] expected a whole checkpoint, got one whose checksum is wrong at {named(source)} ({error}): "
@@ -185,8 +187,6 @@ def opened(function: str, source: FileLike) -> Iterator[BinaryIO]:
         raise CheckpointError(
             f"[{function}] expected a safetensors file, got nothing at {named(source)}: check it"
         ) from error
-    except CheckpointError:
-        raise
     except (OSError, TypeError, ValueError) as error:  # a path that is none, or holds a null character
         raise CheckpointError(f"[{function}] expected to read {named(source)}, got {cause(error)}: check it") from error
     except MemoryError as error:

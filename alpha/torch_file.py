@@ -225,6 +225,8 @@ Find = Callable[[str, np.dtype[Any], str, int], _Bytes]
 
 
 def _unpickled(file: BinaryIO, find: Find) -> Any:
+    """The value of a pickle whose storages are found by name."""
+
     def persistent(identifier: Any) -> _Bytes:
         """A storage, of ``("storage", type, key, location, elements)`` and perhaps a view of none."""
         if not isinstance(identifier, tuple) or len(identifier) not in (5, 6) or identifier[0] != "storage":
@@ -345,7 +347,11 @@ _NAMES: unpickling.Names = {
     ("torch._utils", "_rebuild_tensor_v3"): Call(_rebuild_with_dtype),
     ("torch._utils", "_rebuild_parameter"): Call(_parameter),
     ("torch._utils", "_rebuild_parameter_with_state"): Call(_parameter),
-    **{("torch", f"{name}Storage"): _StorageType(dtype) for name, dtype in _STORAGES.items()},
+    **{
+        (module, f"{name}Storage"): _StorageType(dtype)
+        for module in ("torch", "torch.cuda")
+        for name, dtype in _STORAGES.items()
+    },
     ("torch.storage", "UntypedStorage"): _StorageType("uint8"),
     **{
         ("torch", name): _dtype_named(numpy) or unpickling.Lacking(f"the dtype torch.{name}, which Tensor has not")

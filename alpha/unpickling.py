@@ -300,8 +300,9 @@ def _blank(*_arguments: Any) -> np.ndarray[Any, Any]:
 def _fill(target: np.ndarray[Any, Any], state: Any) -> None:
     """Gives a blank array its shape and numbers, once they are found to agree."""
     _version, shape, dtype, is_fortran, raw = state
-    array = _of_buffer(raw, dtype, shape, "F" if is_fortran else "C")
-    state = (1, array.shape, array.dtype, bool(is_fortran), as_bytes(raw))
+    data = as_bytes(raw)
+    array = _of_buffer(data, dtype, shape, "F" if is_fortran else "C")
+    state = (1, array.shape, array.dtype, bool(is_fortran), data)
     target.__setstate__(state)
 
 
