@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
     __path__.append(str(Path(__file__).parent.parent))
 
-from alpha import autograd, errors, functions, linalg, methods, random, special
+from alpha import autograd, errors, functions, late, linalg, methods, random, special
 from alpha.autograd import (
     Function,
     enable_grad,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
+    from alpha import utils as utils
     from alpha.autograd.checkpoints import checkpoint as checkpoint
 
 methods.attach()
@@ -103,6 +104,9 @@ def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
     if name == "checkpoint":
         return importlib.import_module("alpha.autograd.checkpoints").checkpoint
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "nn", "optim", "testing"):
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "nn", "optim", "testing", "utils"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")
+
+
+late.watch()

@@ -83,13 +83,21 @@ def stage(
 
 
 def check_filters(modules: Iterable[tuple[str, Any]], given: Mapping[str, Any]) -> None:
-    """CheckpointError for PyTorch's tensors in the place of filters with channels last: shapes may agree by chance."""
-    if not any(type(value).__module__.partition(".")[0] == "torch" for value in given.values()):
+    """CheckpointError for PyTorch's tensors in the place of filters with channels last: shapes may agree by chance.
+
+    They are tensors of PyTorch, or those of a module's state in a file of PyTorch's.
+    """
+    of_torch = {
+        key
+        for key, value in given.items()
+        if getattr(given, "_from_torch", False) or type(value).__module__.partition(".")[0] == "torch"
+    }
+    if not of_torch:
         return
     for path, module in modules:
         for name in getattr(module, "channels_last_filters", ()):
             key = f"{path}.{name}".lstrip(".")
-            if key in given and type(given[key]).__module__.partition(".")[0] == "torch":
+            if key in of_torch:
                 raise CheckpointError(
                     f"[load_state_dict] expected filters (OC, ..., IC) for {key}, got a tensor of PyTorch, whose "
                     "filters are (OC, IC, ...): convert the state by nn.models.from_torch(state, module), or make the "

@@ -21,6 +21,7 @@ from alpha.functions import drawing as _drawing
 from alpha.functions import drawn_activation as _drawn_activation
 from alpha.functions import dropouts as _dropouts
 from alpha.functions import embeddings as _embeddings
+from alpha.functions import exchange as _exchange
 from alpha.functions import extremes as _extremes
 from alpha.functions import factorisations as _factorisations
 from alpha.functions import fractional as _fractional
@@ -79,6 +80,7 @@ from alpha.functions.drawing import *  # noqa: F403
 from alpha.functions.drawn_activation import *  # noqa: F403
 from alpha.functions.dropouts import *  # noqa: F403
 from alpha.functions.embeddings import *  # noqa: F403
+from alpha.functions.exchange import *  # noqa: F403
 from alpha.functions.extremes import *  # noqa: F403
 from alpha.functions.factorisations import *  # noqa: F403
 from alpha.functions.fractional import *  # noqa: F403
@@ -137,6 +139,7 @@ __all__ += _drawing.__all__
 __all__ += _drawn_activation.__all__
 __all__ += _dropouts.__all__
 __all__ += _embeddings.__all__
+__all__ += _exchange.__all__
 __all__ += _extremes.__all__
 __all__ += _factorisations.__all__
 __all__ += _fractional.__all__

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha import Tensor
 from alpha.errors import ArgumentError
 from alpha.nn import state
 from alpha.nn.conv import ConvNd
@@ -139,7 +140,7 @@ def _split(key: str, weight: Array, positions: int) -> Array:
 
 def _to_array(key: str, value: Any) -> Array:
     """An array of a PyTorch tensor (bfloat16 and float16 widened to float32), or the array itself."""
-    if hasattr(value, "cpu"):
+    if hasattr(value, "cpu") and not isinstance(value, Tensor):
         value = value.detach().cpu()
         value = value.float() if value.is_floating_point() and value.element_size() < 4 else value
     if not hasattr(value, "__array__"):

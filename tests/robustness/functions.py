@@ -727,9 +727,10 @@ record("unsqueeze", lambda x: alpha.unsqueeze(x, 1), lambda t, x: t.unsqueeze(x,
 _RANDOM = "random: other numbers than PyTorch's"
 EXCLUDED = {
     "as_tensor": "hands a tensor on, or calls tensor",
+    **dict.fromkeys(("asarray", "from_dlpack", "frombuffer"), "takes objects of other libraries"),
     "bernoulli": _RANDOM,
     "empty_like": "its values are undefined; its empty shapes are tested in test_empty",
-    "from_numpy": "copies an array as tensor does",
+    "from_numpy": "takes no tensor",
     "linspace": "takes no tensor",
     "logspace": "takes no tensor",
     "multinomial": _RANDOM,

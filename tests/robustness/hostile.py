@@ -240,7 +240,15 @@ class Samples:
             "linspace": {"start": 0.0, "end": 1.0, "steps": 3, **creation},
             "logspace": {"start": 0.0, "end": 1.0, "steps": 3, "base": 10.0, **creation},
             "as_tensor": {"data": [1.0, 2.0], "dtype": "float32", "engine": self.engine},
-            "from_numpy": {"array": np.ones(2), "engine": self.engine},
+            "asarray": {
+                "obj": np.ones(2, np.float32), "dtype": "float32", "copy": True, "requires_grad": False,
+                "engine": self.engine,
+            },
+            "from_numpy": {"ndarray": np.ones(2), "engine": self.engine},
+            "from_dlpack": {"ext_tensor": np.ones(2), "copy": True, "engine": self.engine},
+            "frombuffer": {
+                "buffer": bytearray(16), "dtype": "float32", "count": 2, "offset": 4, "requires_grad": False
+            },
             "bernoulli": {"p": f(2) * 0.5, "generator": alpha.Generator()},
             "multinomial": {"weights": f(2, 3), "num_samples": 2, "replacement": True, "generator": None},
             "normal": {"mean": 0.0, "std": 1.0, "size": (2, 3), "dtype": "float32", "engine": self.engine},
