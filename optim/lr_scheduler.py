@@ -13,8 +13,9 @@ from alpha import steps
 from alpha.arguments import flag, number, whole
 from alpha.changes import Action, Changes, at_once, putting, setting
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, described
-from alpha.optim.arguments import finite, listed, power
-from alpha.optim.optimizer import Group, Optimizer, is_count, is_finite, shown
+from alpha.optim.arguments import finite, is_count, is_finite, listed, power, shown
+from alpha.optim.optimizer import Optimizer
+from alpha.optim.state import Group
 
 
 class LRScheduler:

@@ -13,7 +13,9 @@ from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
-from alpha.optim.optimizer import Group, Optimizer, gradients, is_finite
+from alpha.optim.arguments import is_finite
+from alpha.optim.optimizer import Optimizer, gradients
+from alpha.optim.state import Group
 from alpha.tensor import Tensor
 from alpha.updates import Launch, Plan
 
