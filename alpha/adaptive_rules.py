@@ -1,4 +1,4 @@
-"""Update rules that adapt how far each element moves: Adagrad and what followed it, Adam's relatives, Rprop, and ASGD."""
+"""Update rules that adapt how far each element moves: Adagrad, Adadelta, Adam's relatives and Rprop; and ASGD's."""
 
 from __future__ import annotations
 

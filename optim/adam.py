@@ -131,9 +131,7 @@ class Adamax(_Moments):
 
     def rule(self, options: Group, numbers: State) -> UpdateRule:
         betas, weight_decay = tuple(options["betas"]), options["weight_decay"]
-        return AdamaxRule(
-            options["lr"], betas, options["eps"], weight_decay, numbers["step"] + 1, options["maximize"]
-        )
+        return AdamaxRule(options["lr"], betas, options["eps"], weight_decay, numbers["step"] + 1, options["maximize"])
 
 
 class NAdam(_Moments):

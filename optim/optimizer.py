@@ -10,12 +10,13 @@ from functools import wraps
 from typing import Any, ClassVar, Self, TypeVar, overload
 
 from alpha import steps, updates
+from alpha.arguments import listed
 from alpha.autograd import enable_grad, no_grad
 from alpha.changes import Action, appending, at_once, clear_gradients, fill_with_zeros, putting, setting
 from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError, described
-from alpha.optim.arguments import is_number, is_scalar, listed, plain
+from alpha.optim.arguments import is_number, is_scalar, plain
 from alpha.optim.state import Group, State, Stateful
 from alpha.tensor import Tensor
 
@@ -31,13 +32,13 @@ class Optimizer(Stateful):
     ``state`` maps a parameter to what the optimizer remembers of it. ``steps`` counts the calls of ``step`` that were
     done, those before a checkpoint that was loaded too.
 
-    The options ``foreach`` and ``fused`` of many optimizers choose between PyTorch's implementations; here each has one,
-    which updates all parameters in one pass, and they are taken without effect. ``capturable`` and ``differentiable``
-    must be False: ``alpha.graph`` captures a step without a switch, and a step is never differentiated.
+    The options ``foreach`` and ``fused`` of many optimizers choose between PyTorch's implementations. Here there is one,
+    which updates all parameters in one pass, and the options have no effect. ``capturable`` and ``differentiable`` must
+    be False: ``alpha.graph`` captures a step without a switch, and a step is never differentiated.
 
     Args:
-        params: tensors that require a gradient, pairs of name and tensor such as ``named_parameters()`` gives, or dicts
-            with ``params`` and the options in which a group differs. A group may have other entries, which stay there.
+        params: tensors that require a gradient, pairs of a name and such a tensor (``named_parameters()``), or dicts with
+            ``params`` and the options in which a group differs. A group may have other entries, which stay there.
         defaults: the options of the groups that do not name them.
     """
 
@@ -78,8 +79,8 @@ class Optimizer(Stateful):
             meant = get_close_matches(str(key), [*self.defaults, "params"], 1, 0.8)
             if meant:
                 raise ArgumentError(
-                    f"[{self._name}] expected options among {', '.join(self.defaults)}, got {key}: write {meant[0]}, or "
-                    "give what is no option another name"
+                    f"[{self._name}] expected options among {', '.join(self.defaults)}, got {key}: write {meant[0]}, "
+                    "or give what is no option another name"
                 )
         params, names = self._params_and_names(group["params"])
         complete: Group = {"params": params, **self.defaults, **{k: v for k, v in group.items() if k != "params"}}
@@ -138,8 +139,8 @@ class Optimizer(Stateful):
         for option in ("capturable", "differentiable"):
             if options.get(option, False) is not False:
                 raise ArgumentError(
-                    f"[{self._name}] expected {option}=False, got {described(options[option])}: alpha.graph captures any "
-                    "step, and none is differentiated"
+                    f"[{self._name}] expected {option}=False, got {described(options[option])}: alpha.graph captures "
+                    "any step, and none is differentiated"
                 )
 
     def at_least(self, option: str, value: Any, least: float) -> None:
@@ -270,7 +271,7 @@ class Optimizer(Stateful):
         """A tensor of a parameter's state, made of zeros when first asked for."""
         state = self.state.setdefault(param, {})
         if key not in state:
-            state[key] = _zeros(param)
+            state[key] = self._fresh(param, key)
         return state[key]  # type: ignore[no-any-return]
 
     def prepared(self, plan: updates.Plan, param: Tensor, *keys: str, **numbers: Any) -> list[Tensor]:
@@ -285,13 +286,20 @@ class Optimizer(Stateful):
                 plan.actions += [(dict.__setitem__, state, key, value) for key, value in numbers.items()]
                 return tensors
         state = {} if state is None else state
-        found = {key: state[key] if key in state else _zeros(param) for key in keys}
+        found = {key: state[key] if key in state else self._fresh(param, key) for key in keys}
         entered = {key: tensor for key, tensor in found.items() if key not in state} | numbers
         if param in self.state:
             plan.actions += [putting(state, key, value) for key, value in entered.items()]
         else:
             plan.actions.append(putting(self.state, param, entered))
         return list(found.values())
+
+    def _fresh(self, param: Tensor, key: str) -> Tensor:
+        """Zeros in a state tensor's shape, and in the parameter's memory order where that is its shape too."""
+        shape = self.state_shape(param, key)
+        out = param.engine.empty_like(param) if shape == param.shape else param.engine.empty(shape, param.dtype)
+        param.engine.fill(out, 0)
+        return out
 
     def rows(self, plan: updates.Plan, params: list[Tensor], *keys: str, **numbers: Any) -> list[updates.Row]:
         """For ``Engine.optimizer_step``: each parameter, its gradient, and its state's tensors as ``prepared``."""
@@ -308,13 +316,6 @@ class Optimizer(Stateful):
 def gradients(params: Iterable[Tensor]) -> list[Tensor]:
     """The gradients of the parameters that have one."""
     return [p.grad for p in params if p.grad is not None]
-
-
-def _zeros(param: Tensor) -> Tensor:
-    """Zeros in a parameter's shape and memory order."""
-    out = param.engine.empty_like(param)
-    param.engine.fill(out, 0)
-    return out
 
 
 def _decision(value: Any) -> Hashable:

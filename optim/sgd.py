@@ -82,7 +82,7 @@ def _rule(options: Group, first: bool = False) -> SGDRule:
 class ASGD(RuleOptimizer):
     """Averaged SGD: p -= eta (g + lambd p), a += (p - a) mu; a, the average, is the state ``ax``.
 
-    After step t, eta is lr / (1 + lambd lr t)^alpha and mu is 1 / max(1, t - t0): the average begins after ``t0`` steps.
+    After step t, eta is lr / (1 + lambd lr t)^alpha and mu is 1 / max(1, t - t0): the average begins after t0 steps.
     ``weight_decay`` adds weight_decay * p to the gradient. Polyak & Juditsky, SIAM J. Control Optim. 30, 1992.
     """
 
@@ -125,6 +125,4 @@ class ASGD(RuleOptimizer):
         return {"step": step, "eta": eta, "mu": 1 / max(1, step - options["t0"])}
 
     def rule(self, options: Group, numbers: State) -> UpdateRule:
-        return ASGDRule(
-            options["lambd"], numbers["eta"], numbers["mu"], options["weight_decay"], options["maximize"]
-        )
+        return ASGDRule(options["lambd"], numbers["eta"], numbers["mu"], options["weight_decay"], options["maximize"])

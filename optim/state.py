@@ -11,7 +11,7 @@ import numpy as np
 
 from alpha.changes import Changes
 from alpha.errors import AlphaError, CheckpointError
-from alpha.optim.arguments import is_count, is_finite, is_number, is_scalar, plain, shown
+from alpha.optim.arguments import is_count, is_finite, is_number, plain, shown
 from alpha.optim.hooks import Hooked
 from alpha.tensor import Tensor
 
@@ -26,7 +26,7 @@ class Stateful(Hooked):
     """Base of ``Optimizer``: ``state_dict`` and ``load_state_dict``."""
 
     state_tensors: ClassVar[tuple[str, ...]] = ()
-    """Names of the state's entries that are tensors, shaped as their parameter unless ``state_shape`` says otherwise."""
+    """Names of the state's entries that are tensors, of the shape that ``state_shape`` says: the parameter's."""
     state_required: ClassVar[tuple[str, ...]] = ()
     """Names of the entries that a parameter's state always has."""
     later_options: ClassVar[dict[str, Any]] = {}
@@ -180,7 +180,7 @@ class Stateful(Hooked):
             if key not in self.state_tensors:
                 out[key] = _step(value) if key == "step" else plain(value)
                 continue
-            source = param.engine.from_numpy(value.numpy() if isinstance(value, Tensor) else np.asarray(value))
+            source = param.engine.from_numpy(_array(value))
             is_like = self.state_shape(param, key) == param.shape
             out[key] = param.engine.empty_like(param) if is_like else param.engine.empty(source.shape, param.dtype)
             param.engine.copy(source, out[key])
@@ -222,9 +222,14 @@ def _copied(param: Tensor, value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)([_copied(param, one) for one in value])
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        array = np.array(value.numpy() if isinstance(value, Tensor) else value)
-        return param.engine.from_numpy(array.astype(param.dtype) if array.dtype.kind == "f" else array)
+        array = _array(value)
+        return param.engine.from_numpy(array.astype(param.dtype if array.dtype.kind == "f" else array.dtype))
     return copy.deepcopy(value)
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    """The values of a tensor, ours or PyTorch's, or of an array."""
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)
 
 
 def _is_like(value: Any, default: Any) -> bool:

@@ -41,8 +41,77 @@ SCHEDULES: dict[str, Make] = {
     "one cycle in three phases": lambda m, o: m.OneCycleLR(
         o, 0.5, total_steps=50, three_phase=True, pct_start=0.35, base_momentum=0.5, max_momentum=[0.9, 0.7]
     ),
+    "constant": lambda m, o: m.ConstantLR(o, 0.25, total_iters=7),
+    "polynomial": lambda m, o: m.PolynomialLR(o, total_iters=30, power=2.5),
+    "multiplicative": lambda m, o: m.MultiplicativeLR(o, [lambda step: 0.9, lambda step: 1 / (1 + step)]),
+    "restarts": lambda m, o: m.CosineAnnealingWarmRestarts(o, 4, eta_min=1e-3),
+    "longer restarts": lambda m, o: m.CosineAnnealingWarmRestarts(o, 3, T_mult=2),
+    "triangles": lambda m, o: m.CyclicLR(o, 0.01, 0.1, step_size_up=5),
+    "lower triangles": lambda m, o: m.CyclicLR(
+        o, [0.01, 0.02], [0.1, 0.2], step_size_up=3, step_size_down=8, mode="triangular2", base_momentum=0.7
+    ),
+    "exponential triangles": lambda m, o: m.CyclicLR(
+        o, 0.01, 0.1, step_size_up=4, mode="exp_range", gamma=0.97, cycle_momentum=False
+    ),
+    "triangles of one's own": lambda m, o: m.CyclicLR(
+        o, 0.01, 0.1, step_size_up=4, scale_fn=lambda step: 1 / (1 + step), scale_mode="iterations"
+    ),
+    "chained": lambda m, o: m.ChainedScheduler(
+        [m.ConstantLR(o, 0.1, total_iters=5), m.ExponentialLR(o, 0.9), m.MultiStepLR(o, [7, 20], 0.5)]
+    ),
+    "a chain with a cosine": lambda m, o: m.ChainedScheduler([m.LinearLR(o, 0.5), m.CosineAnnealingLR(o, 11, 1e-3)], o),
+    "a sequence of all kinds": lambda m, o: m.SequentialLR(
+        o,
+        [
+            m.ConstantLR(o, 0.5, 3),
+            m.PolynomialLR(o, 4),
+            m.MultiplicativeLR(o, lambda step: 1.1),
+            m.CosineAnnealingWarmRestarts(o, 3),
+        ],
+        [4, 9, 15],
+    ),
+    "one's own": lambda m, o: _own(m)(o, 0.05),
+    "a cosine after a warm-up of one's own": lambda m, o: _warm(m)(o, 20),
+    "annealed to an average": lambda m, o: _swa(m)(o, [0.05, 0.1], anneal_epochs=6),
+    "annealed on a line": lambda m, o: _swa(m)(o, 0.05, anneal_epochs=4, anneal_strategy="linear"),
+    "annealed at once": lambda m, o: _swa(m)(o, 0.05, anneal_epochs=0),
     "one cycle of rates alone": lambda m, o: m.OneCycleLR(o, 0.5, total_steps=41, cycle_momentum=False),
 }
+
+
+def _own(m: Any) -> Any:
+    """A scheduler as users of PyTorch write them."""
+
+    class InverseLR(m.LRScheduler):  # type: ignore[misc]
+        def __init__(self, optimizer: Any, decay: float, last_epoch: int = -1) -> None:
+            self.decay = decay
+            self.calls = 0
+            super().__init__(optimizer, last_epoch)
+
+        def get_lr(self) -> list[float]:
+            self.calls += 1
+            return [base / (1 + self.decay * self.last_epoch + self.calls) for base in self.base_lrs]
+
+    return InverseLR
+
+
+def _warm(m: Any) -> Any:
+    class WarmCosineLR(m.CosineAnnealingLR):  # type: ignore[misc]
+        def get_lr(self) -> list[float]:
+            if self.last_epoch < 4:
+                return [base * (self._step_count + 1) / 5 for base in self.base_lrs]
+            found: list[float] = super().get_lr()
+            return found
+
+    return WarmCosineLR
+
+
+def _swa(m: Any) -> Any:
+    if m is optim.lr_scheduler:
+        return optim.swa_utils.SWALR
+    from torch.optim.swa_utils import SWALR
+
+    return SWALR
 
 
 def our_optimizer(kind: str = "SGD", **options: Any) -> optim.Optimizer:
