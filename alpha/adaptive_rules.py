@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,12 +146,12 @@ class NAdamRule(DecoupledRule):
     @property
     def mu(self) -> float:
         """This step's momentum."""
-        return self.betas[0] * (1 - 0.5 * 0.96 ** (self.step * self.momentum_decay))
+        return self.betas[0] * (1 - 0.5 * math.pow(0.96, self.step * self.momentum_decay))
 
     @property
     def next_mu(self) -> float:
         """The next step's momentum."""
-        return self.betas[0] * (1 - 0.5 * 0.96 ** ((self.step + 1) * self.momentum_decay))
+        return self.betas[0] * (1 - 0.5 * math.pow(0.96, (self.step + 1) * self.momentum_decay))
 
     def formula(self, row: Sequence[Any]) -> Sequence[Any]:
         p, g, m, v = row

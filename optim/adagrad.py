@@ -48,8 +48,8 @@ class Adagrad(RuleOptimizer):
         return ("sum",)
 
     def rule(self, options: Group, numbers: State) -> UpdateRule:
-        names = ("lr", "lr_decay", "eps", "weight_decay", "initial_accumulator_value")
-        return AdagradRule(*[options[name] for name in names], numbers["step"] + 1, options["maximize"])
+        rates = {name: options[name] for name in ("lr", "lr_decay", "eps", "weight_decay", "maximize")}
+        return AdagradRule(**rates, initial=options["initial_accumulator_value"], step=numbers["step"] + 1)
 
 
 class Adadelta(RuleOptimizer):
@@ -88,4 +88,4 @@ class Adadelta(RuleOptimizer):
         return self.state_tensors
 
     def rule(self, options: Group, numbers: State) -> UpdateRule:
-        return AdadeltaRule(*[options[name] for name in ("lr", "rho", "eps", "weight_decay", "maximize")])
+        return AdadeltaRule(**{name: options[name] for name in ("lr", "rho", "eps", "weight_decay", "maximize")})

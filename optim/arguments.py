@@ -20,7 +20,7 @@ def finite(function: str, name: str, value: Any) -> float:
 def power(factor: float, count: float) -> float:
     """factor ** count, infinite beyond the largest float."""
     try:
-        return factor**count
+        return float(factor**count)
     except OverflowError:
         return math.inf if factor > 0 or count % 2 == 0 else -math.inf
 

@@ -32,13 +32,13 @@ class Optimizer(Stateful):
     ``state`` maps a parameter to what the optimizer remembers of it. ``steps`` counts the calls of ``step`` that were
     done, those before a checkpoint that was loaded too.
 
-    The options ``foreach`` and ``fused`` of many optimizers choose between PyTorch's implementations. Here there is one,
-    which updates all parameters in one pass, and the options have no effect. ``capturable`` and ``differentiable`` must
-    be False: ``alpha.graph`` captures a step without a switch, and a step is never differentiated.
+    The options ``foreach`` and ``fused`` of many optimizers choose between PyTorch's implementations. Here there is
+    one, which updates all parameters in one pass, and the options have no effect. ``capturable`` and ``differentiable``
+    must be False: ``alpha.graph`` captures a step without a switch, and a step is never differentiated.
 
     Args:
-        params: tensors that require a gradient, pairs of a name and such a tensor (``named_parameters()``), or dicts with
-            ``params`` and the options in which a group differs. A group may have other entries, which stay there.
+        params: tensors that require a gradient, pairs of a name and such a tensor (``named_parameters()``), or dicts
+            with ``params`` and the options in which a group differs. A group may have other entries, which stay there.
         defaults: the options of the groups that do not name them.
     """
 
@@ -324,7 +324,7 @@ def _decision(value: Any) -> Hashable:
         return tuple(map(_decision, value))
     if is_number(value):
         return bool(value != 0)
-    return True if is_scalar(value) else value  # type: ignore[no-any-return]
+    return True if is_scalar(value) else value
 
 
 def _counted(step: Callable[..., Any]) -> Callable[..., Any]:

@@ -86,7 +86,7 @@ class AveragedModel(Module, Generic[Net]):
                 "[AveragedModel.update_parameters] expected the network that the average was made of, got one with "
                 "other parameters or shapes"
             )
-        averaged = list(zip(self.module.parameters(), model.parameters(), strict=True))
+        averaged: list[tuple[Tensor, Tensor]] = list(zip(self.module.parameters(), model.parameters(), strict=True))
         copied: list[tuple[Tensor, Tensor]] = []
         for kept, new in zip(self.module.buffers(), model.buffers(), strict=True):
             (averaged if self.use_buffers and is_float(kept.dtype) else copied).append((kept, new))
@@ -147,7 +147,8 @@ def get_swa_avg_fn() -> Average:
     """A function of the mean of all networks for ``AveragedModel``: a + (p - a) / (n + 1)."""
 
     def swa_update(average: Tensor, current: Tensor, num_averaged: Any) -> Tensor:
-        return average + (current - average) / (num_averaged + 1)
+        found: Tensor = average + (current - average) / (num_averaged + 1)
+        return found
 
     return swa_update
 
