@@ -35,8 +35,8 @@ def plain(value: Any) -> Any:
 
 def is_scalar(value: Any) -> bool:
     """Whether a value is a tensor or array of one number, of any library."""
-    shape = getattr(value, "shape", None)
-    return shape is not None and hasattr(value, "item") and math.prod(shape) == 1
+    shape = None if isinstance(value, type) else getattr(value, "shape", None)
+    return isinstance(shape, tuple) and hasattr(value, "item") and math.prod(shape) == 1
 
 
 def is_number(value: Any) -> bool:

@@ -9,6 +9,7 @@ from alpha import functions as F
 from alpha.autograd import no_grad
 from alpha.changes import at_once, putting
 from alpha.errors import ArgumentError, described
+from alpha.nn.arguments import choice
 from alpha.optim.arguments import is_number, plain
 from alpha.optim.line_search import Point, strong_wolfe
 from alpha.optim.optimizer import Optimizer
@@ -62,10 +63,8 @@ class LBFGS(Optimizer):
         for name in ("max_iter", "max_eval", "history_size"):
             if type(options[name]) is not int or options[name] < 1:
                 raise ArgumentError(f"[LBFGS] expected {name} as an int >= 1, got {described(options[name])}")
-        if options["line_search_fn"] not in (None, "strong_wolfe"):
-            raise ArgumentError(
-                f'[LBFGS] expected line_search_fn None or "strong_wolfe", got {described(options["line_search_fn"])}'
-            )
+        if options["line_search_fn"] is not None:
+            choice(options["line_search_fn"], ("strong_wolfe",), "line_search_fn", "LBFGS")
 
     def _check_params(self, params: list[Any]) -> None:
         super()._check_params(params)

@@ -121,7 +121,7 @@ class ASGD(RuleOptimizer):
 
     def next_numbers(self, options: Group, numbers: State) -> State:
         step, lr = numbers["step"] + 1, options["lr"]
-        eta = lr / power(1 + options["lambd"] * lr * step, options["alpha"])
+        eta = lr * power(1 + options["lambd"] * lr * step, -options["alpha"])
         return {"step": step, "eta": eta, "mu": 1 / max(1, step - options["t0"])}
 
     def rule(self, options: Group, numbers: State) -> UpdateRule:

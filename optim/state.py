@@ -149,7 +149,7 @@ class Stateful(Hooked):
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise self._misfit("param_names as a list of names", shown(names))
         try:
-            self.check_options({**ours, **loaded})
+            self.check_options({**ours, **{key: plain(value) for key, value in loaded.items()}})
         except AlphaError as error:
             raise self._misfit("options in range", f"{error}") from error
 

@@ -12,6 +12,7 @@ from alpha.arguments import flag, number
 from alpha.changes import Rewriting
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, ShapeError, described
+from alpha.nn.arguments import choice
 from alpha.nn.module import Module
 from alpha.nn.norm import _BatchNorm
 from alpha.optim.optimizer import Optimizer
@@ -235,9 +236,7 @@ class SWALR(LRScheduler):
         check_optimizer("SWALR", optimizer)
         self.swa_lrs = per_group("SWALR", "swa_lr", swa_lr, len(optimizer.param_groups))
         self.anneal_epochs = count("SWALR", "anneal_epochs", anneal_epochs, least=0)
-        if anneal_strategy not in ("cos", "linear"):
-            raise ArgumentError(f'[SWALR] expected anneal_strategy "cos" or "linear", got {described(anneal_strategy)}')
-        self.anneal_strategy = anneal_strategy
+        self.anneal_strategy = choice(anneal_strategy, ("cos", "linear"), "anneal_strategy", "SWALR")
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: float) -> float:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 from alpha.arguments import flag, number
 from alpha.changes import Action, putting, setting
 from alpha.errors import ArgumentError, described
-from alpha.optim.arguments import finite
+from alpha.nn.arguments import choice
+from alpha.optim.arguments import finite, power
 from alpha.optim.optimizer import Optimizer
 from alpha.optim.schedules.base import JUMP, NEXT, LRScheduler, check_optimizer, cosine, count, per_group
 from alpha.optim.state import Group
@@ -60,11 +61,7 @@ class OneCycleLR(LRScheduler):
         cycle_momentum = flag(name, "cycle_momentum", cycle_momentum)
         if not 0 <= pct_start <= 1:
             raise ArgumentError(f"[OneCycleLR] expected pct_start in 0..1, got {pct_start}")
-        if not isinstance(anneal_strategy, str) or anneal_strategy not in ("cos", "linear"):
-            raise ArgumentError(
-                f'[OneCycleLR] expected anneal_strategy "cos" or "linear", got {described(anneal_strategy)}'
-            )
-        self.anneal_strategy = anneal_strategy
+        self.anneal_strategy = choice(anneal_strategy, ("cos", "linear"), "anneal_strategy", name)
         self.div_factor = finite(name, "div_factor", div_factor)
         self.final_div_factor = finite(name, "final_div_factor", final_div_factor)
         if self.div_factor == 0 or self.final_div_factor == 0:
@@ -121,7 +118,7 @@ class OneCycleLR(LRScheduler):
         if not self.cycle_momentum:
             return []
         pairs = zip(self.optimizer.param_groups, self.momenta, strict=True)
-        return [_putting_momentum(group, self._anneal(ends[start], ends[end], done)) for group, ends in pairs]
+        return [_putting_momentum(group, self._anneal(momenta[start], momenta[end], done)) for group, momenta in pairs]
 
 
 class CyclicLR(LRScheduler):
@@ -165,15 +162,12 @@ class CyclicLR(LRScheduler):
         self.total_size = up + (up if step_size_down is None else count(name, "step_size_down", step_size_down, 0))
         self.step_ratio = up / self.total_size
         self.gamma = finite(name, "gamma", gamma)
-        if scale_fn is None and mode not in ("triangular", "triangular2", "exp_range"):
-            raise ArgumentError(
-                f'[{name}] expected mode "triangular", "triangular2" or "exp_range", got {described(mode)}'
-            )
+        if scale_fn is None:
+            mode = choice(mode, ("triangular", "triangular2", "exp_range"), "mode", name)
         if scale_fn is not None and not callable(scale_fn):
             raise ArgumentError(f"[{name}] expected scale_fn as a function, got {described(scale_fn)}")
-        if scale_mode not in ("cycle", "iterations"):
-            raise ArgumentError(f'[{name}] expected scale_mode "cycle" or "iterations", got {described(scale_mode)}')
-        self.mode, self._scale_fn, self.scale_mode = mode, scale_fn, scale_mode
+        self.mode, self._scale_fn = mode, scale_fn
+        self.scale_mode = choice(scale_mode, ("cycle", "iterations"), "scale_mode", name)
         self.cycle_momentum = flag(name, "cycle_momentum", cycle_momentum)
         self.base_momentums = per_group(name, "base_momentum", base_momentum, groups)
         self.max_momentums = per_group(name, "max_momentum", max_momentum, groups)
@@ -195,7 +189,7 @@ class CyclicLR(LRScheduler):
             scale = self._scale_fn(cycle if self.scale_mode == "cycle" else step)
             return height * number("CyclicLR", "scale_fn's result", scale)
         if self.mode == "exp_range":
-            return float(height * self.gamma**step)
+            return height * power(self.gamma, step)
         return height / 2.0 ** (cycle - 1) if self.mode == "triangular2" else height
 
     def rate(self, base: float, group: int, step: float) -> float:
@@ -205,8 +199,8 @@ class CyclicLR(LRScheduler):
         if not self.cycle_momentum:
             return []
         height, groups = self._height(step), self.optimizer.param_groups
-        ends = zip(groups, self.base_momentums, self.max_momentums, strict=True)
-        return [_putting_momentum(group, most - (most - least) * height) for group, least, most in ends]
+        momenta = zip(groups, self.base_momentums, self.max_momentums, strict=True)
+        return [_putting_momentum(group, most - (most - least) * height) for group, least, most in momenta]
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):

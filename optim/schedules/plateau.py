@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 
 from alpha.arguments import number
 from alpha.changes import Action, at_once, setting
-from alpha.errors import ArgumentError, described
+from alpha.errors import ArgumentError
+from alpha.nn.arguments import choice
 from alpha.optim.arguments import finite, plain
 from alpha.optim.optimizer import Optimizer
 from alpha.optim.schedules.base import LRScheduler, check_optimizer, count, per_group
@@ -46,14 +47,11 @@ class ReduceLROnPlateau(LRScheduler):
     ) -> None:
         name = "ReduceLROnPlateau"
         check_optimizer(name, optimizer)
-        if mode not in ("min", "max"):
-            raise ArgumentError(f'[{name}] expected mode "min" or "max", got {described(mode)}')
-        if threshold_mode not in ("rel", "abs"):
-            raise ArgumentError(f'[{name}] expected threshold_mode "rel" or "abs", got {described(threshold_mode)}')
         self.factor = finite(name, "factor", factor)
         if self.factor >= 1:
             raise ArgumentError(f"[{name}] expected factor < 1, got {self.factor}")
-        self.optimizer, self.mode, self.threshold_mode = optimizer, mode, threshold_mode
+        self.optimizer, self.mode = optimizer, choice(mode, ("min", "max"), "mode", name)
+        self.threshold_mode = choice(threshold_mode, ("rel", "abs"), "threshold_mode", name)
         self.patience = count(name, "patience", patience, least=0)
         self.cooldown = count(name, "cooldown", cooldown, least=0)
         self.threshold, self.eps = finite(name, "threshold", threshold), finite(name, "eps", eps)

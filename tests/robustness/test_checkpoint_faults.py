@@ -35,7 +35,10 @@ LOADING = (
     "nn/module.py",
     "nn/state.py",
     "optim/optimizer.py",
-    "optim/lr_scheduler.py",
+    "optim/state.py",
+    "optim/schedules/base.py",
+    "optim/schedules/composed.py",
+    "optim/schedules/factors.py",
     "tests/robustness/test_checkpoint_faults.py",
 )
 UPDATING = (
@@ -45,10 +48,13 @@ UPDATING = (
     "alpha/expressions/rules.py",
     "alpha/cpu/optimizers.py",
     "optim/optimizer.py",
+    "optim/ruled.py",
     "optim/adam.py",
     "optim/sgd.py",
     "optim/rmsprop.py",
-    "optim/lr_scheduler.py",
+    "optim/schedules/base.py",
+    "optim/schedules/composed.py",
+    "optim/schedules/factors.py",
 )
 
 
@@ -493,8 +499,8 @@ def test_schedulers_gradients_and_averages_change_whole_or_not_at_all() -> None:
         (run.optimizer.zero_grad, ("optim/optimizer.py", "alpha/changes.py")),
         (run.model.zero_grad, ("nn/module.py", "alpha/changes.py")),
         (lambda: run.optimizer.zero_grad(set_to_none=False), ("optim/optimizer.py", "alpha/changes.py")),
-        (lambda: optim.clip_grad_norm_(parameters, norm / 2), ("optim/clip.py", "alpha/changes.py")),
-        (lambda: optim.clip_grad_value_(parameters, 1e-3), ("optim/clip.py", "alpha/changes.py")),
+        (lambda: optim.clip_grad_norm_(parameters, norm / 2), ("nn/utils/clip_grad.py", "alpha/changes.py")),
+        (lambda: optim.clip_grad_value_(parameters, 1e-3), ("nn/utils/clip_grad.py", "alpha/changes.py")),
     ):
         put_back()
         before = gradients()
@@ -519,7 +525,7 @@ def test_an_interrupted_average_is_made_or_not() -> None:
     average.load_state_dict(start)
     assert before != after
     seen = set()
-    for place in everywhere(lambda: average.update_parameters(run.model), "optim/averaging.py", "alpha/changes.py"):
+    for place in everywhere(lambda: average.update_parameters(run.model), "optim/swa_utils.py", "alpha/changes.py"):
         now = plain(average.state_dict())
         assert now in (before, after), place
         assert (now == after) == (int(average.n_averaged) == 2)

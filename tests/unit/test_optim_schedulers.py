@@ -70,7 +70,7 @@ SCHEDULES: dict[str, Make] = {
         ],
         [4, 9, 15],
     ),
-    "one's own": lambda m, o: _own(m)(o, 0.05),
+    "one's own": lambda m, o: _inverse(m)(o, 0.05),
     "a cosine after a warm-up of one's own": lambda m, o: _warm(m)(o, 20),
     "annealed to an average": lambda m, o: _swa(m)(o, [0.05, 0.1], anneal_epochs=6),
     "annealed on a line": lambda m, o: _swa(m)(o, 0.05, anneal_epochs=4, anneal_strategy="linear"),
@@ -79,7 +79,7 @@ SCHEDULES: dict[str, Make] = {
 }
 
 
-def _own(m: Any) -> Any:
+def _inverse(m: Any) -> Any:
     """A scheduler as users of PyTorch write them."""
 
     class InverseLR(m.LRScheduler):  # type: ignore[misc]
