@@ -195,7 +195,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
     """
     if not isinstance(model, Module):
         raise ArgumentError(f"[update_bn] expected a Module, got {described(model)}")
-    if not isinstance(loader, Iterable):
+    if isinstance(loader, str | bytes | Tensor) or not isinstance(loader, Iterable):
         raise ArgumentError(f"[update_bn] expected a loader of batches, got {described(loader)}")
     momenta = {layer: layer.momentum for layer in model.modules() if isinstance(layer, _BatchNorm)}
     if not momenta:

@@ -450,10 +450,6 @@ class Samples:
             optim.swa_utils.AveragedModel,
             {"model": model, "avg_fn": optim.swa_utils.get_ema_avg_fn(), "use_buffers": False},
         )
-        found["optim.swa_utils.update_bn"] = (
-            optim.swa_utils.update_bn,
-            {"loader": [self.floats(4, 3, grad=False)], "model": nn.BatchNorm1d(3)},
-        )
         found["nn.utils.get_total_norm"] = (
             nn.utils.get_total_norm,
             {"tensors": [parameter], "norm_type": 2.0, "error_if_nonfinite": False, "foreach": None},
