@@ -136,41 +136,37 @@ def _like(average: Tensor, tensor: Tensor) -> Tensor:
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
     """A function of an exponential moving average for ``AveragedModel``: decay a + (1 - decay) p."""
-    decay = checked_decay("get_ema_avg_fn", decay)
-
-    def ema_update(average: Tensor, current: Tensor, num_averaged: Any) -> Tensor:
-        return average * decay + current * (1 - decay)
-
-    return ema_update
+    return partial(_ema_update, checked_decay("get_ema_avg_fn", decay))
 
 
 def get_swa_avg_fn() -> Average:
     """A function of the mean of all networks for ``AveragedModel``: a + (p - a) / (n + 1)."""
-
-    def swa_update(average: Tensor, current: Tensor, num_averaged: Any) -> Tensor:
-        found: Tensor = average + (current - average) / (num_averaged + 1)
-        return found
-
-    return swa_update
+    return _swa_update
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
     """``get_ema_avg_fn`` for lists of averages and tensors, which writes into the averages."""
-    return _writing(get_ema_avg_fn(decay))
+    return partial(_update_all, get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> Averages:
     """``get_swa_avg_fn`` for lists of averages and tensors, which writes into the averages."""
-    return _writing(get_swa_avg_fn())
+    return partial(_update_all, _swa_update)
 
 
-def _writing(average: Average) -> Averages:
-    @alpha.no_grad()
-    def update(averages: Sequence[Tensor], currents: Sequence[Tensor], num_averaged: Any) -> None:
-        for mine, theirs in zip(averages, currents, strict=True):
-            mine.copy_(average(mine, theirs, num_averaged))
+def _ema_update(decay: float, average: Tensor, current: Tensor, num_averaged: Any) -> Tensor:
+    return average * decay + current * (1 - decay)
 
-    return update
+
+def _swa_update(average: Tensor, current: Tensor, num_averaged: Any) -> Tensor:
+    found: Tensor = average + (current - average) / (num_averaged + 1)
+    return found
+
+
+@alpha.no_grad()
+def _update_all(update: Average, averages: Sequence[Tensor], currents: Sequence[Tensor], num_averaged: Any) -> None:
+    for average, current in zip(averages, currents, strict=True):
+        average.copy_(update(average, current, num_averaged))
 
 
 def checked_decay(name: str, decay: Any) -> float:

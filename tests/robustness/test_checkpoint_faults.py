@@ -454,7 +454,10 @@ def test_each_part_loads_whole_or_not_at_all(name: str) -> None:
     check_all_or_nothing(run, lambda: run.parts()[name].load_state_dict(state), LOADING, restore)
 
 
-@pytest.mark.parametrize(("kind", "groups"), [("SGD", False), ("Adam", False), ("Adam", True), ("RMSprop", True)])
+@pytest.mark.parametrize(
+    ("kind", "groups"),
+    [("SGD", False), ("Adam", False), ("Adam", True), ("RMSprop", True), ("NAdam", True), ("Rprop", False)],
+)
 @pytest.mark.parametrize("fresh", [True, False])
 def test_an_interrupted_step_is_made_or_not_and_counted(kind: str, groups: bool, fresh: bool) -> None:
     run = Run(3, kind, groups).step(0 if fresh else 2)
