@@ -21,7 +21,7 @@ from alpha.optim.state import Group, State, Stateful
 from alpha.tensor import Tensor
 
 _LARGEST = sys.float_info.max
-_IN_TENSORS = frozenset(["lr", "weight_decay"])
+IN_TENSORS = ("lr", "weight_decay")
 """Options that may be a tensor of one number, which is read in each step."""
 
 Loss = TypeVar("Loss")
@@ -147,7 +147,7 @@ class Optimizer(Stateful):
 
     def at_least(self, option: str, value: Any, least: float) -> None:
         """ArgumentError unless an option is a finite number that is large enough."""
-        found = plain(value) if isinstance(value, Tensor) and option in _IN_TENSORS else value
+        found = plain(value) if isinstance(value, Tensor) and option in IN_TENSORS else value
         if not is_number(found) or not least <= found <= _LARGEST:
             raise ArgumentError(f"[{self._name}] expected {option} >= {least}, got {described(value)}")
 

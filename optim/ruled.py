@@ -10,7 +10,7 @@ from typing import Any
 from alpha.changes import at_once, putting
 from alpha.engine import Engine
 from alpha.optim.arguments import plain
-from alpha.optim.optimizer import Optimizer
+from alpha.optim.optimizer import IN_TENSORS, Optimizer
 from alpha.optim.state import Group, State
 from alpha.tensor import Tensor
 from alpha.update_rules import UpdateRule
@@ -44,9 +44,10 @@ class RuleOptimizer(Optimizer):
         # Parameters that had no gradient at times are behind in their numbers.
         alike: dict[tuple[Any, ...], list[Tensor]] = {}
         first = self.first_numbers(current)
+        none, known = tuple(first.values()), list(first.items())
         for param in params:
             state = self.state.get(param)
-            key = tuple(first.values() if not state else [state.get(name, value) for name, value in first.items()])
+            key = tuple([state.get(name, value) for name, value in known]) if state else none
             alike.setdefault(key, []).append(param)
         for values, chosen in alike.items():
             numbers = dict(zip(first, values, strict=True))
@@ -64,4 +65,5 @@ class RuleOptimizer(Optimizer):
 
 def plain_options(options: Group) -> Group:
     """A group's options, numbers instead of tensors of one."""
-    return {key: plain(value) if isinstance(value, Tensor) else value for key, value in options.items()}
+    tensors = [name for name in IN_TENSORS if isinstance(options.get(name), Tensor)]
+    return {**options, **{name: plain(options[name]) for name in tensors}} if tensors else options
