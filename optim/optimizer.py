@@ -17,7 +17,7 @@ from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError, described
 from alpha.optim.arguments import is_number, is_scalar, plain
-from alpha.optim.state import Group, State, Stateful
+from alpha.optim.state import OF_SCHEDULERS, Group, State, Stateful
 from alpha.tensor import Tensor
 
 _LARGEST = sys.float_info.max
@@ -77,7 +77,7 @@ class Optimizer(Stateful):
             raise ArgumentError(
                 f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {described(group)}'
             )
-        for key in set(group) - set(self.defaults) - {"params"}:
+        for key in set(group) - set(self.defaults) - OF_SCHEDULERS - {"params"}:
             meant = get_close_matches(str(key), [*self.defaults, "params"], 1, 0.8)
             if meant:
                 raise ArgumentError(

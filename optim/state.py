@@ -18,7 +18,7 @@ from alpha.tensor import Tensor
 Group = dict[str, Any]
 State = dict[str, Any]
 
-_OF_SCHEDULERS = frozenset(["initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"])
+OF_SCHEDULERS = frozenset(["initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"])
 """Options that a scheduler, ours or PyTorch's, adds to a group."""
 
 
@@ -138,10 +138,10 @@ class Stateful(Hooked):
 
     def _fit_options(self, group: Mapping[str, Any], ours: Group) -> None:
         loaded = {**self.later_options, **group}
-        known = set(self.defaults) | set(ours) | _OF_SCHEDULERS | {"params", "param_names"}
+        known = set(self.defaults) | set(ours) | OF_SCHEDULERS | {"params", "param_names"}
         if not set(self.defaults) <= set(loaded) <= known:
             raise self._misfit(f"the options {sorted(self.defaults)}", f"{sorted(map(str, set(group) - {'params'}))}")
-        kinds = {**dict.fromkeys(_OF_SCHEDULERS, 0.0), **ours, **self.defaults}
+        kinds = {**dict.fromkeys(OF_SCHEDULERS, 0.0), **ours, **self.defaults}
         for key, value in loaded.items():
             if key not in ("params", "param_names") and not _is_like(value, kinds[key]):
                 raise self._misfit(f"{key} of the kind of {kinds[key]!r}", shown(value))
