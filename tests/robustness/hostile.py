@@ -452,8 +452,27 @@ class Samples:
         common = {"params": [parameter], "lr": 0.1, "weight_decay": 0.1}
         found: dict[str, Sample] = {
             "optim.SGD": (optim.SGD, {**common, "momentum": 0.9, "dampening": 0.0, "nesterov": True}),
-            "optim.Adam": (optim.Adam, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.ASGD": (optim.ASGD, {**common, "lambd": 0.1, "alpha": 0.7, "t0": 2.0}),
+            "optim.Adadelta": (optim.Adadelta, {**common, "rho": 0.9, "eps": 1e-6}),
+            "optim.Adafactor": (
+                optim.Adafactor, {**common, "beta2_decay": -0.8, "eps": (1e-8, 1e-3), "d": 1.0, "maximize": True},
+            ),
+            "optim.Adagrad": (
+                optim.Adagrad, {**common, "lr_decay": 0.1, "initial_accumulator_value": 0.1, "eps": 1e-8},
+            ),
+            "optim.Adam": (optim.Adam, {
+                **common, "betas": (0.9, 0.99), "eps": 1e-8, "amsgrad": True, "maximize": True, "foreach": False,
+                "capturable": False,
+            }),
             "optim.AdamW": (optim.AdamW, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.Adamax": (optim.Adamax, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.NAdam": (optim.NAdam, {
+                **common, "betas": (0.9, 0.99), "eps": 1e-8, "momentum_decay": 0.004, "decoupled_weight_decay": True,
+            }),
+            "optim.RAdam": (optim.RAdam, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.Rprop": (
+                optim.Rprop, {"params": [parameter], "lr": 0.1, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50.0)},
+            ),
             "optim.Muon": (optim.Muon, {
                 **common, "momentum": 0.9, "nesterov": True, "ns_coefficients": (3.0, -4.0, 2.0), "eps": 1e-7,
                 "ns_steps": 2, "adjust_lr_fn": "original", "rescale": True,
@@ -470,6 +489,26 @@ class Samples:
             "final_div_factor": 1e4, "three_phase": False,
         }  # fmt: skip
         schedulers: dict[str, Sample] = {
+            "ChainedScheduler": (optim.ChainedScheduler, {"schedulers": [optim.StepLR(sgd, 2)], "optimizer": sgd}),
+            "ConstantLR": (optim.ConstantLR, {"optimizer": sgd, "factor": 0.5, "total_iters": 2}),
+            "CosineAnnealingWarmRestarts": (
+                optim.CosineAnnealingWarmRestarts, {"optimizer": sgd, "T_0": 2, "T_mult": 2, "eta_min": 0.0}
+            ),
+            "CyclicLR": (optim.CyclicLR, {
+                "optimizer": sgd, "base_lr": 0.1, "max_lr": 0.2, "step_size_up": 3, "step_size_down": 4,
+                "mode": "exp_range", "gamma": 0.9, "scale_mode": "cycle", "cycle_momentum": True,
+                "base_momentum": 0.8, "max_momentum": 0.9, "last_epoch": -1,
+            }),
+            "MultiplicativeLR": (optim.MultiplicativeLR, {"optimizer": sgd, "lr_lambda": lambda epoch: 0.5}),
+            "PolynomialLR": (optim.PolynomialLR, {"optimizer": sgd, "total_iters": 4, "power": 2.0}),
+            "ReduceLROnPlateau": (optim.ReduceLROnPlateau, {
+                "optimizer": sgd, "mode": "min", "factor": 0.5, "patience": 1, "threshold": 1e-4,
+                "threshold_mode": "rel", "cooldown": 1, "min_lr": 0.0, "eps": 1e-8,
+            }),
+            "SWALR": (
+                optim.swa_utils.SWALR,
+                {"optimizer": sgd, "swa_lr": 0.1, "anneal_epochs": 3, "anneal_strategy": "cos"},
+            ),
             "CosineAnnealingLR": (optim.CosineAnnealingLR, {"optimizer": sgd, "T_max": 5, "eta_min": 0.0}),
             "ExponentialLR": (optim.ExponentialLR, {"optimizer": sgd, "gamma": 0.5}),
             "LambdaLR": (optim.LambdaLR, {"optimizer": sgd, "lr_lambda": lambda epoch: 0.5}),
@@ -493,6 +532,22 @@ class Samples:
         found["optim.clip_grad_norm_"] = (
             optim.clip_grad_norm_,
             {"parameters": [parameter], "max_norm": 1.0, "norm_type": 2.0, "error_if_nonfinite": False},
+        )
+        found["optim.LBFGS"] = optim.LBFGS, {
+            "params": [parameter], "lr": 0.1, "max_iter": 2, "max_eval": 3, "tolerance_grad": 0.1,
+            "tolerance_change": 0.1, "history_size": 2, "line_search_fn": "strong_wolfe",
+        }  # fmt: skip
+        found["optim.swa_utils.AveragedModel"] = (
+            optim.swa_utils.AveragedModel,
+            {"model": model, "avg_fn": optim.swa_utils.get_ema_avg_fn(), "use_buffers": False},
+        )
+        found["nn.utils.get_total_norm"] = (
+            nn.utils.get_total_norm,
+            {"tensors": [parameter], "norm_type": 2.0, "error_if_nonfinite": False, "foreach": None},
+        )
+        found["nn.utils.clip_grads_with_norm_"] = (
+            nn.utils.clip_grads_with_norm_,
+            {"parameters": [parameter], "max_norm": 1.0, "total_norm": self.floats(1, grad=False)},
         )
         found["optim.clip_grad_value_"] = optim.clip_grad_value_, {"parameters": [parameter], "clip_value": 1.0}
         for name in dir(nn.init):
@@ -553,7 +608,7 @@ def _stepping(make: Call) -> Call:
     def run(**arguments: Any) -> None:
         made = make(**arguments)
         for _ in range(3):
-            made.step()
+            made.step(1.0) if isinstance(made, optim.ReduceLROnPlateau) else made.step()
 
     return run
 

@@ -38,7 +38,10 @@ LOADING = (
     "nn/module.py",
     "nn/state.py",
     "optim/optimizer.py",
-    "optim/lr_scheduler.py",
+    "optim/state.py",
+    "optim/schedules/base.py",
+    "optim/schedules/composed.py",
+    "optim/schedules/factors.py",
     "tests/robustness/test_checkpoint_faults.py",
 )
 UPDATING = (
@@ -48,10 +51,13 @@ UPDATING = (
     "alpha/expressions/rules.py",
     "alpha/cpu/optimizers.py",
     "optim/optimizer.py",
+    "optim/ruled.py",
     "optim/adam.py",
     "optim/sgd.py",
     "optim/rmsprop.py",
-    "optim/lr_scheduler.py",
+    "optim/schedules/base.py",
+    "optim/schedules/composed.py",
+    "optim/schedules/factors.py",
 )
 
 
@@ -456,7 +462,10 @@ def test_each_part_loads_whole_or_not_at_all(name: str) -> None:
     check_all_or_nothing(run, lambda: run.parts()[name].load_state_dict(state), LOADING, restore)
 
 
-@pytest.mark.parametrize(("kind", "groups"), [("SGD", False), ("Adam", False), ("Adam", True), ("RMSprop", True)])
+@pytest.mark.parametrize(
+    ("kind", "groups"),
+    [("SGD", False), ("Adam", False), ("Adam", True), ("RMSprop", True), ("NAdam", True), ("Rprop", False)],
+)
 @pytest.mark.parametrize("fresh", [True, False])
 def test_an_interrupted_step_is_made_or_not_and_counted(kind: str, groups: bool, fresh: bool) -> None:
     run = Run(3, kind, groups).step(0 if fresh else 2)
@@ -501,8 +510,8 @@ def test_schedulers_gradients_and_averages_change_whole_or_not_at_all() -> None:
         (run.optimizer.zero_grad, ("optim/optimizer.py", "alpha/changes.py")),
         (run.model.zero_grad, ("nn/module.py", "alpha/changes.py")),
         (lambda: run.optimizer.zero_grad(set_to_none=False), ("optim/optimizer.py", "alpha/changes.py")),
-        (lambda: optim.clip_grad_norm_(parameters, norm / 2), ("optim/clip.py", "alpha/changes.py")),
-        (lambda: optim.clip_grad_value_(parameters, 1e-3), ("optim/clip.py", "alpha/changes.py")),
+        (lambda: optim.clip_grad_norm_(parameters, norm / 2), ("nn/utils/clip_grad.py", "alpha/changes.py")),
+        (lambda: optim.clip_grad_value_(parameters, 1e-3), ("nn/utils/clip_grad.py", "alpha/changes.py")),
     ):
         put_back()
         before = gradients()
@@ -527,7 +536,7 @@ def test_an_interrupted_average_is_made_or_not() -> None:
     average.load_state_dict(start)
     assert before != after
     seen = set()
-    for place in everywhere(lambda: average.update_parameters(run.model), "optim/averaging.py", "alpha/changes.py"):
+    for place in everywhere(lambda: average.update_parameters(run.model), "optim/swa_utils.py", "alpha/changes.py"):
         now = plain(average.state_dict())
         assert now in (before, after), place
         assert (now == after) == (int(average.n_averaged) == 2)

@@ -158,8 +158,20 @@ PUBLIC = {
     "nn/embedding.py:EmbeddingBag.__init__",
     "nn/models/autoencoder.py:StackedDenoisingAutoencoder.fine_tune",
     "nn/models/rbm.py:BoltzmannMachine.fit",
-    "optim/lr_scheduler.py:OneCycleLR.__init__",
+    "optim/adagrad.py:Adadelta.__init__",
+    "optim/adagrad.py:Adagrad.__init__",
+    "optim/adam.py:Adam.__init__",
+    "optim/adam.py:AdamW.__init__",
+    "optim/adam.py:Adamax.__init__",
+    "optim/adam.py:NAdam.__init__",
+    "optim/adam.py:RAdam.__init__",
     "optim/muon.py:Muon.__init__",
+    "optim/rmsprop.py:RMSprop.__init__",
+    "optim/schedules/cycles.py:CyclicLR.__init__",
+    "optim/schedules/cycles.py:OneCycleLR.__init__",
+    "optim/schedules/plateau.py:ReduceLROnPlateau.__init__",
+    "optim/sgd.py:ASGD.__init__",
+    "optim/sgd.py:SGD.__init__",
 }
 """What users call, and give what they need by name: these may have more."""
 
