@@ -322,6 +322,17 @@ class Engine(ABC):
         """
         return pointwise.pointwise(self, function, program, tensors, numbers, out)
 
+    def pointwise_into(
+        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], outs: Sequence[Tensor]
+    ) -> None:
+        """``pointwise`` whose results go into tensors of the results' shape and dtype, one each.
+
+        A tensor that is read may be one of them, or share no memory with any; they share none with each other.
+        """
+        results = self.pointwise(function, program, tensors, numbers)
+        for result, out in zip(results, outs, strict=True):
+            self.copy(result, out)
+
     def pointwise_sum(
         self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], mean: bool
     ) -> Tensor:

@@ -1,0 +1,233 @@
+"""Recurrent layers: RNN, LSTM and GRU over a sequence, one layer and direction at a time."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import NamedTuple
+
+from alpha.autograd import Function
+from alpha.engine import Engine
+from alpha.functions.cells import CELLS, At, Cell
+from alpha.tensor import Tensor
+
+
+class Steps(NamedTuple):
+    """The steps of sequences whose elements are the rows of a matrix: step by step, and in a step one per sequence.
+
+    Attributes:
+        sizes: how many sequences take part in each step, the longest first: never more than in the step before.
+        reverse: whether the last step is computed first.
+    """
+
+    sizes: tuple[int, ...]
+    reverse: bool
+
+    @property
+    def batch(self) -> int:
+        """The number of sequences."""
+        return self.sizes[0]
+
+    @property
+    def rows(self) -> int:
+        """The number of elements."""
+        return sum(self.sizes)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all sequences are equally long."""
+        return self.sizes[0] == self.sizes[-1]
+
+    def spans(self) -> list[tuple[int, int]]:
+        """The first row of each step and their number, in the order in which steps are computed."""
+        ends = list(accumulate(self.sizes))
+        found = [(end - size, size) for end, size in zip(ends, self.sizes, strict=True)]
+        return found[::-1] if self.reverse else found
+
+
+class States:
+    """A state before and after every step, as the rows of two matrices.
+
+    Of sequences of one length, the state before a step is the same memory as that after the step before.
+    """
+
+    def __init__(self, engine: Engine, steps: Steps, first: Tensor) -> None:
+        """``first``: the state (batch, size) before the first step."""
+        self._engine, self._is_even = engine, steps.is_even
+        rows, batch, size = steps.rows, steps.batch, first.shape[1]
+        self.latest = first
+        if steps.is_even:
+            memory = engine.empty((rows + batch, size), first.dtype)
+            one, other = _rows(memory, 0, rows), _rows(memory, batch, rows)
+            self.before, self.after = (other, one) if steps.reverse else (one, other)
+            engine.copy(first, _rows(memory, rows if steps.reverse else 0, batch))
+        else:
+            self.before, self.after = (engine.empty((rows, size), first.dtype) for _ in range(2))
+            self.latest = engine.copied(first, (0, 1))
+
+    def begin(self, before: Tensor) -> None:
+        """Writes the rows of a step's states before it."""
+        if not self._is_even:
+            self._engine.copy(_rows(self.latest, 0, before.shape[0]), before)
+
+    def end(self, after: Tensor) -> None:
+        """Takes note of the states after a step."""
+        if self._is_even:
+            self.latest = after
+        else:
+            self._engine.copy(after, _rows(self.latest, 0, after.shape[0]))
+
+
+def _overwritten(engine: Engine, whole: Tensor, first: Tensor) -> Tensor:
+    """A matrix whose first rows are these; the others stay as they are."""
+    if first.shape == whole.shape:
+        return first
+    engine.copy(first, _rows(whole, 0, first.shape[0]))
+    return whole
+
+
+def _rows(x: Tensor, start: int, count: int) -> Tensor:
+    """A view of some rows of a matrix."""
+    return Tensor(x.storage, x.offset + start * x.strides[0], (count, x.shape[1]), x.strides, x.dtype)
+
+
+def _turned(w: Tensor) -> Tensor:
+    """A view of the transposed matrix."""
+    return Tensor(w.storage, w.offset, w.shape[::-1], w.strides[::-1], w.dtype)
+
+
+class Memory(NamedTuple):
+    """What a layer keeps of all steps, as matrices of a row per element, for backward too.
+
+    Attributes:
+        gates: the input's products, and after its step what backward needs of the gates.
+        before, after: the hidden states before and after the steps.
+        cells_before, cells_after: the LSTM's cells.
+        inner: the GRU's products of the state for its new one; the LSTM's hidden states before their projection.
+    """
+
+    gates: Tensor
+    before: Tensor
+    after: Tensor
+    cells_before: Tensor | None
+    cells_after: Tensor | None
+    inner: Tensor | None
+
+    def at(self, start: int, count: int) -> At:
+        """The rows of a step."""
+        return At(*[None if x is None else _rows(x, start, count) for x in self])
+
+
+class Recurrent(Function):
+    """A layer over sequences in one direction.
+
+    The input's products are one product of all rows; each step is a product of the state and one point-wise pass.
+    Backward goes back over the steps alike, and then finds the weights' gradients by one product each.
+    """
+
+    fresh = True
+
+    def forward(
+        self,
+        kind: str,
+        steps: Steps,
+        x: Tensor,
+        h: Tensor,
+        c: Tensor | None,
+        w_ih: Tensor,
+        w_hh: Tensor,
+        b_ih: Tensor | None,
+        b_hh: Tensor | None,
+        w_hr: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        self.cell, self.steps, engine = CELLS[kind], steps, x.engine
+        bias, inner_bias = self.cell.biases(engine, b_ih, b_hh)
+        gates, _ = engine.linear(x, w_ih, bias)
+        hidden = States(engine, steps, h)
+        cells = None if c is None else States(engine, steps, c)
+        has_inner = kind == "gru" or w_hr is not None
+        inner = engine.empty((steps.rows, w_hh.shape[0] // self.cell.gates), x.dtype) if has_inner else None
+        states = (None, None) if cells is None else (cells.before, cells.after)
+        memory = Memory(gates, hidden.before, hidden.after, *states, inner)
+        for start, count in steps.spans():
+            at = memory.at(start, count)
+            hidden.begin(at.before)
+            if cells is not None:
+                cells.begin(at.cells_before)
+            self.cell.forward(engine, at, engine.matmul(at.before, _turned(w_hh)), inner_bias, w_hr is not None)
+            if w_hr is not None and at.inner is not None:
+                engine.copy(engine.matmul(at.inner, _turned(w_hr)), at.after)
+            hidden.end(at.after)
+            if cells is not None:
+                cells.end(at.cells_after)
+        if True in self.needs:
+            self.save(x, w_ih, w_hh, w_hr, *memory)
+        last = [engine.copied(one.latest, (0, 1)) for one in (hidden, cells) if one is not None]
+        return hidden.after, *last
+
+    def backward(self, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, w_ih, w_hh, w_hr, *kept = self.saved
+        walk = _Backward(self.cell, self.steps, Memory(*kept), w_hh, w_hr, grads)
+        walk.run()
+        _, _, need_x, need_h, need_c, need_w, need_u, need_b, need_d, need_r = self.needs
+        engine, dw, db, du, dd = x.engine, None, None, None, None
+        if need_w or need_b:
+            dw, db = engine.linear_weight_grad(x, walk.gates, need_b)
+        if need_u or need_d:
+            du, dd = engine.linear_weight_grad(kept[1], walk.products, need_d)
+        dr = engine.matmul(_turned(walk.projected), kept[5]) if need_r and walk.projected is not None else None
+        dx = engine.linear_input_grad(walk.gates, w_ih) if need_x else None
+        return None, None, dx, walk.h if need_h else None, walk.c if need_c else None, dw, du, db, dd, dr
+
+
+class _Backward:
+    """The way back over the steps.
+
+    Attributes:
+        gates, products: the gradients of the input's products, and of the states'; the same memory but for the GRU.
+        projected: the gradients of the LSTM's projected states.
+        h, c: the gradients of the states before the steps that are done; at last of the first ones.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        steps: Steps,
+        memory: Memory,
+        w_hh: Tensor,
+        w_hr: Tensor | None,
+        grads: tuple[Tensor | None, ...],
+    ) -> None:
+        self._cell, self._steps, self._memory, self._w_hh, self._w_hr = cell, steps, memory, w_hh, w_hr
+        engine = self._engine = w_hh.engine
+        self._dy = grads[0]
+        self._zero = engine.full((1, 1), 0, w_hh.dtype)
+        self.gates = engine.empty(memory.gates.shape, w_hh.dtype)
+        self.products = engine.empty(memory.gates.shape, w_hh.dtype) if cell.name == "gru" else self.gates
+        self.projected = None if w_hr is None else engine.empty(memory.after.shape, w_hh.dtype)
+        self.h = self._first(grads[1], memory.after)
+        self.c = None if memory.cells_after is None else self._first(grads[2], memory.cells_after)
+
+    def _first(self, grad: Tensor | None, states: Tensor) -> Tensor:
+        """The gradient of the last states: a tensor to be written to."""
+        if grad is not None:
+            return self._engine.copied(grad, (0, 1))
+        return self._engine.full((self._steps.batch, states.shape[1]), 0, states.dtype)
+
+    def run(self) -> None:
+        """Goes back over all steps."""
+        for start, count in reversed(self._steps.spans()):
+            self._step(start, count)
+
+    def _step(self, start: int, count: int) -> None:
+        engine = self._engine
+        dy, dh = self._zero if self._dy is None else _rows(self._dy, start, count), _rows(self.h, 0, count)
+        if self.projected is not None and self._w_hr is not None:
+            total = engine.elementwise("add", dh, dy, out=_rows(self.projected, start, count))
+            dy, dh = self._zero, engine.matmul(total, self._w_hr)
+        gates, products = _rows(self.gates, start, count), _rows(self.products, start, count)
+        dc = None if self.c is None else _rows(self.c, 0, count)
+        past = self._cell.backward(engine, self._memory.at(start, count), dy, dh, dc, gates, products)
+        before = engine.matmul(products, self._w_hh)
+        if past is not None:
+            engine.elementwise("add", before, past, out=before)
+        self.h = _overwritten(engine, self.h, before)
