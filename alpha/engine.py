@@ -323,7 +323,12 @@ class Engine(ABC):
         return pointwise.pointwise(self, function, program, tensors, numbers, out)
 
     def pointwise_into(
-        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], outs: Sequence[Tensor]
+        self,
+        function: str,
+        program: Program,
+        tensors: Sequence[Tensor],
+        numbers: Sequence[float],
+        outs: Sequence[Tensor],
     ) -> None:
         """``pointwise`` whose results go into tensors of the results' shape and dtype, one each.
 

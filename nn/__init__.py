@@ -20,6 +20,7 @@ from alpha.nn.activation import (
     Tanh,
     Tanhshrink,
 )
+from alpha.nn.cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from alpha.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from alpha.nn.dropout import Dropout
@@ -44,6 +45,7 @@ from alpha.nn.piecewise import (
     Threshold,
 )
 from alpha.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from alpha.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from alpha.nn.shape import Flatten, Identity
 from alpha.nn.upsample import Upsample
 from alpha.nn.views import AveragedViews
@@ -53,6 +55,9 @@ __all__ = [
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AdaptiveAvgPool2d",
     "AveragedViews",
@@ -70,6 +75,7 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
@@ -77,6 +83,7 @@ __all__ = [
     "Hardtanh",
     "Identity",
     "InstanceNorm2d",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -93,6 +100,9 @@ __all__ = [
     "ParameterDict",
     "ParameterList",
     "RMSNorm",
+    "RNNBase",
+    "RNNCell",
+    "RNNCellBase",
     "ReLU",
     "ReLU6",
     "Sequential",

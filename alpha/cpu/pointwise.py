@@ -86,7 +86,12 @@ class PointwiseOperations(HostEngine):
         return results
 
     def pointwise_into(
-        self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], outs: Sequence[Tensor]
+        self,
+        function: str,
+        program: Program,
+        tensors: Sequence[Tensor],
+        numbers: Sequence[float],
+        outs: Sequence[Tensor],
     ) -> None:
         wanted = tuple([(x.shape, x.strides, x.dtype) for x in outs])
         plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
@@ -192,9 +197,7 @@ class Plan:
 
 
 @caches.kept
-def _plan(
-    program: Program, function: str, outs: tuple[TensorLayout, ...] | None, *layouts: TensorLayout
-) -> Plan:
+def _plan(program: Program, function: str, outs: tuple[TensorLayout, ...] | None, *layouts: TensorLayout) -> Plan:
     return Plan(program, function, outs, layouts)
 
 

@@ -73,9 +73,7 @@ class Cell:
     def _backward(self) -> Program:
         return _program(self._functions[1], self._inputs[1])
 
-    def biases(
-        self, engine: Engine, b_ih: Tensor | None, b_hh: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
+    def biases(self, engine: Engine, b_ih: Tensor | None, b_hh: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """The bias that is added to the input's products, and one of a step's own."""
         return None if b_ih is None or b_hh is None else engine.elementwise("add", b_ih, b_hh), None
 
@@ -119,9 +117,7 @@ class LstmCell(Cell):
 class GruCell(Cell):
     """The gated recurrent unit: gates r, z and the new state n."""
 
-    def biases(
-        self, engine: Engine, b_ih: Tensor | None, b_hh: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None]:
+    def biases(self, engine: Engine, b_ih: Tensor | None, b_hh: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if b_ih is None or b_hh is None:
             return None, None
         both = engine.copied(b_ih)

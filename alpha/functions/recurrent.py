@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from alpha.autograd import Function
 from alpha.engine import Engine
+from alpha.errors import DtypeError
 from alpha.functions.cells import CELLS, At, Cell
+from alpha.functions.nothing import nothing
+from alpha.functions.operands import check_float
 from alpha.tensor import Tensor
 
 
@@ -231,3 +235,31 @@ class _Backward:
         if past is not None:
             engine.elementwise("add", before, past, out=before)
         self.h = _overwritten(engine, self.h, before)
+
+
+def recurrent(
+    kind: str, steps: Steps, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """The states after all steps, as rows, and the last state of each sequence; of the LSTM also its last cell.
+
+    Args:
+        kind: ``"tanh"``, ``"relu"``, ``"lstm"`` or ``"gru"``.
+        steps: how the rows of x are divided into steps.
+        x: (rows, inputs).
+        states: the state (batch, size) before the first step, and the LSTM's cell.
+        weights: of the input and of the state, their biases, and the LSTM's projection; None for what there is not.
+    """
+    h, c = states[0], states[1] if len(states) > 1 else None
+    given = [one for one in (x, *states, *weights) if one is not None]
+    check_float(kind, *given)
+    x.engine.check_owner(kind, *given)
+    for one in given:
+        if one.dtype != x.dtype:
+            raise DtypeError(
+                f"[{kind}] expected the input, the states and the weights of one dtype, got {x.dtype} and {one.dtype}: "
+                "cast the input, or the layer by .float() or .double()"
+            )
+    if steps.batch == 0:
+        return tuple([nothing(one.shape, *given) for one in (h, h, c) if one is not None])
+    result: tuple[Tensor, ...] = Recurrent.apply(kind, steps, x, h, c, *weights)
+    return result
