@@ -15,6 +15,7 @@ from alpha.arguments import flag
 from alpha.dtypes import FLOATS, is_float
 from alpha.errors import ArgumentError, GraphError
 from alpha.expressions.symbols import Symbol
+from alpha.hooks import RemovableHandle
 from alpha.scopes import Scope, Scoped
 from alpha.tensor import Storage, Tensor
 
@@ -227,7 +228,7 @@ class Function:
 
     _saved: tuple[tuple[Tensor, int] | None, ...] | None = ()
     _exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
-    _hooks: dict[int, list[Callable[[Tensor], Tensor | None]]] | None = None
+    _hooks: dict[int, dict[RemovableHandle, Callable[[Tensor], Tensor | None]]] | None = None
     # A weak reference: the tensor holds this node, and a cycle would keep the graph's memory until a garbage
     # collection.
     _retained: dict[int, weakref.ref[Tensor]] | None = None

@@ -144,7 +144,7 @@ class Walk:
 
     def _observe(self, function: Function, index: int, grad: Tensor) -> Tensor:
         """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
-        for hook in tuple((function._hooks or {}).get(index, ())):
+        for hook in tuple((function._hooks or {}).get(index, {}).values()):
             grad = checked_hook(hook, grad)
         retained = (function._retained or {}).get(index)
         tensor = retained() if retained is not None else None
@@ -182,7 +182,7 @@ class Walk:
         if grad.dtype is not leaf.dtype and grad.dtype != leaf.dtype:
             grad, owned = grad.astype(leaf.dtype), True
         if leaf._leaf_hooks:
-            for hook in tuple(leaf._leaf_hooks):
+            for hook in tuple(leaf._leaf_hooks.values()):
                 replaced = checked_hook(hook, grad)
                 grad, owned = replaced, owned and replaced is grad
         if leaf in self.leaves:

@@ -140,7 +140,7 @@ def _is_plain(module: Module, kind: type[Module]) -> bool:
         type(module) is kind
         and kind.forward is _FORWARDS[kind]
         and "forward" not in vars(module)
-        and (hooks is None or not (hooks.before or hooks.after))
+        and (hooks is None or not hooks.are_of_calls)
     )
 
 
