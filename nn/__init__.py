@@ -20,6 +20,7 @@ from alpha.nn.activation import (
     Tanh,
     Tanhshrink,
 )
+from alpha.nn.attention import MultiheadAttention
 from alpha.nn.cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from alpha.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
@@ -47,6 +48,13 @@ from alpha.nn.piecewise import (
 from alpha.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from alpha.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from alpha.nn.shape import Flatten, Identity
+from alpha.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from alpha.nn.upsample import Upsample
 from alpha.nn.views import AveragedViews
 
@@ -95,6 +103,7 @@ __all__ = [
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
     "PReLU",
     "Parameter",
     "ParameterDict",
@@ -116,6 +125,11 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "Upsample",
     "functional",
     "init",

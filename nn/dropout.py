@@ -23,4 +23,4 @@ class Dropout(InplaceActivation):
         return F.dropout(x, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"p={self.p}{', inplace=True' if self.inplace else ''}"
+        return f"p={self.p}, inplace={self.inplace}"

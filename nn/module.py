@@ -153,25 +153,25 @@ class Module(Hooked):
         """The module of a dotted name, ``"layers.0.conv"``; the module itself for ``""``."""
         found = self
         for name in target.split(".") if target else ():
-            found = found._part("get_submodule", name, target, Module)
+            found = found._named_part("get_submodule", name, target, Module)
         return found
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter of a dotted name."""
         path, _, name = target.rpartition(".")
-        found: Parameter = self.get_submodule(path)._part("get_parameter", name, target, Parameter)
+        found: Parameter = self.get_submodule(path)._named_part("get_parameter", name, target, Parameter)
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer of a dotted name."""
         path, _, name = target.rpartition(".")
         owner = self.get_submodule(path)
-        found: Tensor = owner._part("get_buffer", name, target, Tensor)
+        found: Tensor = owner._named_part("get_buffer", name, target, Tensor)
         if name not in owner._buffer_names:
             raise PartError(f"[get_buffer] expected the name of a buffer, got {target!r}, which is none")
         return found
 
-    def _part(self, function: str, name: str, target: str, kind: type) -> Any:
+    def _named_part(self, function: str, name: str, target: str, kind: type) -> Any:
         """The part of a name; an error unless it is of a kind."""
         part = vars(self).get(name)
         if not isinstance(part, kind):
@@ -409,14 +409,18 @@ class Module(Hooked):
         if any(self is module for module in above):
             return f"{name}(...)"
         above = (*above, self)
-        children = [
-            f"({key}): {child._tree(above) if type(child).__repr__ is Module.__repr__ else repr(child)}"
-            for key, child in self.named_children()
-        ]
+        children = [f"({key}): {text}" for key, text in self._texts(above)]
         if not children:
             return f"{name}({extra})"
         lines = [child.replace("\n", "\n  ") for child in children]
         return "\n  ".join([f"{name}(", *([extra] if extra else []), *lines]) + "\n)"
+
+    def _texts(self, above: tuple[Module, ...]) -> list[tuple[str, str]]:
+        """The names of the modules directly below and their reprs."""
+        return [
+            (key, child._tree(above) if type(child).__repr__ is Module.__repr__ else repr(child))
+            for key, child in self._modules.items()
+        ]
 
 
 def _join(prefix: str, name: str) -> str:

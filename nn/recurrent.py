@@ -88,7 +88,7 @@ class RNNBase(Module):
         states = self.proj_size or self.hidden_size
         inputs = states * len(self._suffixes()) if layer else self.input_size
         rows = CELLS[self._kind].gates * self.hidden_size
-        shapes = {"weight_ih": (rows, inputs), "weight_hh": (rows, states)}
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, states)}
         if self.bias:
             shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
         if self.proj_size:
