@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpha.changes import at_once
-
 
 class RemovableHandle:
     """Removes a hook: by ``handle.remove()``, or at the end of ``with handle:``."""
 
-    def __init__(self, hooks: dict[RemovableHandle, Any], hook: Any, prepend: bool = False) -> None:
-        """Adds a hook to those of a table, as the last one or the first."""
+    def __init__(self, hooks: dict[RemovableHandle, Any], hook: Any) -> None:
+        """Adds a hook to those of a table."""
         self._hooks = hooks
-        if prepend:
-            others = dict(hooks)
-            at_once([(dict.clear, hooks), (dict.update, hooks, {self: hook, **others})])
-        else:
-            hooks[self] = hook
+        hooks[self] = hook
 
     @classmethod
     def of(cls, hooks: dict[RemovableHandle, Any]) -> RemovableHandle:

@@ -27,6 +27,19 @@ from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose
 from alpha.nn.dropout import Dropout
 from alpha.nn.embedding import Embedding
 from alpha.nn.layer_norm import GroupNorm, InstanceNorm2d, LayerNorm, RMSNorm
+from alpha.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyLinear,
+    UninitializedBuffer,
+    UninitializedParameter,
+)
 from alpha.nn.linear import Linear
 from alpha.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss
 from alpha.nn.module import Module
@@ -93,6 +106,15 @@ __all__ = [
     "InstanceNorm2d",
     "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LogSigmoid",
@@ -130,6 +152,8 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "UninitializedBuffer",
+    "UninitializedParameter",
     "Upsample",
     "functional",
     "init",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alpha import Function, Tensor, is_grad_enabled
 from alpha.arguments import flag
 from alpha.autograd import enters_graph
+from alpha.changes import at_once
 from alpha.errors import ArgumentError, described
 from alpha.hooks import RemovableHandle
 
@@ -245,9 +246,12 @@ class Hooked:
             raise ArgumentError(f"[{function}] expected a function as the hook, got {described(hook)}")
         self._hooks = self._hooks or Hooks()
         given = {name: flag(function, name, value) for name, value in options.items()}
-        return RemovableHandle(
-            getattr(self._hooks, kind), Registered(hook, **given), flag(function, "prepend", prepend)
-        )
+        table, entry = getattr(self._hooks, kind), Registered(hook, **given)
+        if not flag(function, "prepend", prepend):
+            return RemovableHandle(table, entry)
+        handle = RemovableHandle.of(table)
+        at_once([(dict.clear, table), (dict.update, table, {handle: entry, **table})])
+        return handle
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
@@ -306,7 +310,7 @@ class Hooked:
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls ``hook(module, state_dict, prefix, local_metadata, strict, missing, unexpected, errors)`` before
-        ``load_state_dict``: it may change the dict, which is a copy, and the three lists."""
+        ``load_state_dict``: it may change the dict, a copy of what is this module's and those below, and the lists."""
         return self._register("loading", "register_load_state_dict_pre_hook", hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

@@ -99,8 +99,12 @@ def _prepared(
     """The state that modules' hooks leave; ``found``: the missing and unexpected keys that they tell of."""
     errors: list[str] = []
     for path, part in modules:
+        prefix = f"{path}." if path else ""
         for hook in hooks_of(part, "loading"):
-            hook(part, given, f"{path}." if path else "", {}, strict, *found, errors)
+            own = {key: value for key, value in given.items() if str(key).startswith(prefix)}
+            others = {key: value for key, value in given.items() if key not in own}
+            hook(part, own, prefix, {}, strict, *found, errors)
+            given = others | own
     if errors or (strict and (found[0] or found[1])):
         listed = "; ".join([*errors, *found[0], *found[1]])
         raise CheckpointError(

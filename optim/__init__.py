@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from alpha.nn.utils.clip import clip_grad_norm_, clip_grad_value_
 from alpha.optim import lr_scheduler
 from alpha.optim.adam import Adam, AdamW
 from alpha.optim.averaging import AveragedModel
-from alpha.optim.clip import clip_grad_norm_, clip_grad_value_
 from alpha.optim.lr_scheduler import (
     CosineAnnealingLR,
     ExponentialLR,

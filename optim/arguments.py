@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from alpha.arguments import number
-from alpha.errors import ArgumentError, described
-from alpha.tensor import Tensor
-
-MOST = 1 << 20
-"""Most entries of a list of parameters or milestones."""
-
-
-def listed(function: str, name: str, value: Any) -> list[Any]:
-    """The elements of a list, tuple, set or generator as a list; ArgumentError for anything else."""
-    if isinstance(value, str | bytes | range | np.ndarray | Tensor) or not isinstance(value, Iterable):
-        raise ArgumentError(f"[{function}] expected {name} as a list, got {described(value)}")
-    found: list[Any] = []
-    for entry in value:
-        if len(found) == MOST:
-            raise ArgumentError(f"[{function}] expected {name} of at most {MOST} entries, got more")
-        found.append(entry)
-    return found
+from alpha.errors import ArgumentError
 
 
 def finite(function: str, name: str, value: Any) -> float:

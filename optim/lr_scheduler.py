@@ -13,7 +13,8 @@ from alpha import steps
 from alpha.arguments import flag, number, whole
 from alpha.changes import Action, Changes, at_once, putting, setting
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, described
-from alpha.optim.arguments import finite, listed, power
+from alpha.functions.operands import listed
+from alpha.optim.arguments import finite, power
 from alpha.optim.optimizer import Group, Optimizer, is_count, is_finite, shown
 
 

@@ -12,7 +12,7 @@ from alpha.changes import Action, Changes, appending, at_once, clear_gradients, 
 from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError, described
-from alpha.optim.arguments import listed
+from alpha.functions.operands import listed
 from alpha.tensor import Tensor
 
 Group = dict[str, Any]

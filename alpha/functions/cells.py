@@ -170,9 +170,8 @@ def _lstm(*given: Any) -> tuple[Any, ...]:
     return i, f, g, o, after, o * tanh(after)
 
 
-def _lstm_backward(
-    dy: Any, dh: Any, dc: Any, i: Any, f: Any, g: Any, o: Any, before: Any, after: Any
-) -> tuple[Any, ...]:
+def _lstm_backward(*given: Any) -> tuple[Any, ...]:
+    dy, dh, dc, i, f, g, o, before, after = given
     dh, bend = dy + dh, tanh(after)
     dc = dc + dh * o * (1 - bend * bend)
     di, df = dc * g * (i * (1 - i)), dc * before * (f * (1 - f))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from alpha.autograd import Function
 from alpha.engine import Engine
@@ -118,7 +118,8 @@ class Memory(NamedTuple):
 
     def at(self, start: int, count: int) -> At:
         """The rows of a step."""
-        return At(*[None if x is None else _rows(x, start, count) for x in self])
+        rows: Any = [None if x is None else _rows(x, start, count) for x in self]
+        return At(*rows)
 
 
 class Recurrent(Function):
@@ -131,18 +132,9 @@ class Recurrent(Function):
     fresh = True
 
     def forward(
-        self,
-        kind: str,
-        steps: Steps,
-        x: Tensor,
-        h: Tensor,
-        c: Tensor | None,
-        w_ih: Tensor,
-        w_hh: Tensor,
-        b_ih: Tensor | None,
-        b_hh: Tensor | None,
-        w_hr: Tensor | None,
+        self, kind: str, steps: Steps, x: Tensor, h: Tensor, c: Tensor | None, *weights: Any
     ) -> tuple[Tensor, ...]:
+        w_ih, w_hh, b_ih, b_hh, w_hr = weights
         self.cell, self.steps, engine = CELLS[kind], steps, x.engine
         bias, inner_bias = self.cell.biases(engine, b_ih, b_hh)
         gates, _ = engine.linear(x, w_ih, bias)
@@ -170,7 +162,7 @@ class Recurrent(Function):
 
     def backward(self, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         x, w_ih, w_hh, w_hr, *kept = self.saved
-        walk = _Backward(self.cell, self.steps, Memory(*kept), w_hh, w_hr, grads)
+        walk = _Backward(self.cell, self.steps, Memory(*kept[:6]), w_hh, w_hr, grads)
         walk.run()
         _, _, need_x, need_h, need_c, need_w, need_u, need_b, need_d, need_r = self.needs
         engine, dw, db, du, dd = x.engine, None, None, None, None

@@ -144,9 +144,14 @@ def _matrix(module: Module, weight: Tensor, name: str) -> Tensor:
     """(output channels, all else); filters channels first, so that v has PyTorch's order."""
     if weight.ndim < 2:
         raise ShapeError(f"[spectral_norm] expected a {name} of at least 2 axes, got shape {weight.shape}")
-    if weight.ndim == 4 or isinstance(module, ConvNd):
-        channels = 1 if getattr(module, "layout", "NHWC") == "NCHW" else weight.ndim - 1
-        others = [axis for axis in range(1, weight.ndim) if axis != channels]
-        first = (channels, 0) if isinstance(module, ConvTransposeNd) else (0, channels)
-        weight = weight.permute((*first, *others))
+    weight = weight.permute(matrix_axes(module, weight))
     return weight.reshape(weight.shape[0], -1)
+
+
+def matrix_axes(module: Module, weight: Tensor) -> tuple[int, ...]:
+    """The axes of a weight with those of the output and of the input first, in this order."""
+    if weight.ndim != 4 and not isinstance(module, ConvNd):
+        return tuple(range(weight.ndim))
+    channels = 1 if getattr(module, "layout", "NHWC") == "NCHW" else weight.ndim - 1
+    others = [axis for axis in range(1, weight.ndim) if axis != channels]
+    return (*((channels, 0) if isinstance(module, ConvTransposeNd) else (0, channels)), *others)

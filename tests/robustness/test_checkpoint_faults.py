@@ -493,8 +493,8 @@ def test_schedulers_gradients_and_averages_change_whole_or_not_at_all() -> None:
         (run.optimizer.zero_grad, ("optim/optimizer.py", "alpha/changes.py")),
         (run.model.zero_grad, ("nn/module.py", "alpha/changes.py")),
         (lambda: run.optimizer.zero_grad(set_to_none=False), ("optim/optimizer.py", "alpha/changes.py")),
-        (lambda: optim.clip_grad_norm_(parameters, norm / 2), ("optim/clip.py", "alpha/changes.py")),
-        (lambda: optim.clip_grad_value_(parameters, 1e-3), ("optim/clip.py", "alpha/changes.py")),
+        (lambda: optim.clip_grad_norm_(parameters, norm / 2), ("nn/utils/clip.py", "alpha/changes.py")),
+        (lambda: optim.clip_grad_value_(parameters, 1e-3), ("nn/utils/clip.py", "alpha/changes.py")),
     ):
         put_back()
         before = gradients()
