@@ -118,8 +118,7 @@ class Memory(NamedTuple):
 
     def at(self, start: int, count: int) -> At:
         """The rows of a step."""
-        rows: Any = [None if x is None else _rows(x, start, count) for x in self]
-        return At(*rows)
+        return At._make([None if x is None else _rows(x, start, count) for x in self])
 
 
 class Recurrent(Function):
@@ -162,7 +161,7 @@ class Recurrent(Function):
 
     def backward(self, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         x, w_ih, w_hh, w_hr, *kept = self.saved
-        walk = _Backward(self.cell, self.steps, Memory(*kept[:6]), w_hh, w_hr, grads)
+        walk = _Backward(self.cell, self.steps, Memory._make(kept), w_hh, w_hr, grads)
         walk.run()
         _, _, need_x, need_h, need_c, need_w, need_u, need_b, need_d, need_r = self.needs
         engine, dw, db, du, dd = x.engine, None, None, None, None

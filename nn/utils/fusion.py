@@ -30,7 +30,7 @@ def fuse_conv_bn_eval(conv: Layer, bn: Module, transpose: bool = False) -> Layer
     fused = _fused(name, conv, bn)
     axis = (1 if conv.layout == "NCHW" else conv.weight.ndim - 1) if transpose else 0
     fused.weight, fused.bias = _weights(conv.weight, conv.bias, *_statistics(name, bn), axis)
-    return fused  # type: ignore[return-value]
+    return fused
 
 
 def fuse_linear_bn_eval(linear: Layer, bn: Module) -> Layer:
@@ -40,7 +40,7 @@ def fuse_linear_bn_eval(linear: Layer, bn: Module) -> Layer:
         raise ArgumentError(f"[{name}] expected a Linear, got {type(linear).__name__}")
     fused = _fused(name, linear, bn)
     fused.weight, fused.bias = _weights(linear.weight, linear.bias, *_statistics(name, bn), 0)
-    return fused  # type: ignore[return-value]
+    return fused
 
 
 def fuse_conv_bn_weights(

@@ -96,7 +96,7 @@ def register_parametrization(
     if not isinstance(parametrization, Module):
         raise ArgumentError(f"[{name}] expected a Module as parametrization, got {described(parametrization)}")
     if is_parametrized(module, tensor_name):
-        kept: ParametrizationList = module.get_submodule(f"parametrizations.{tensor_name}")  # type: ignore[assignment]
+        kept: ParametrizationList = _table(module)[tensor_name]
         before = getattr(module, tensor_name).detach()
         if not unsafe:
             _check(parametrization(before), before)
@@ -107,22 +107,28 @@ def register_parametrization(
         kept.append(parametrization)
         return module
     original = vars(module).get(tensor_name)
-    if not isinstance(original, Parameter) and tensor_name not in module._buffer_names:
+    is_buffer = tensor_name in module._buffer_names
+    if not isinstance(original, Tensor) or not (isinstance(original, Parameter) or is_buffer):
         raise ArgumentError(
             f"[{name}] expected the name of a parameter or buffer of {type(module).__name__}, got {tensor_name!r}"
         )
-    check_tensor(name, original)
     parametrizations = ParametrizationList([parametrization], original, unsafe)
     if not unsafe:
         with no_grad():
             _check(parametrizations(), original)
     if not is_parametrized(module):
-        module.parametrizations = ModuleDict()
+        setattr(module, "parametrizations", ModuleDict())  # noqa: B010 (no attribute of every Module)
     delattr(module, tensor_name)
-    table: ModuleDict = module.parametrizations  # type: ignore[assignment]
+    table = _table(module)
     table[tensor_name] = parametrizations
     module.__class__ = _subclass(module, list(table))
     return module
+
+
+def _table(module: Module) -> ModuleDict:
+    """A parametrized module's lists of parametrizations by tensor."""
+    found: ModuleDict = vars(module)["parametrizations"]
+    return found
 
 
 def _check(result: Any, original: Tensor) -> None:
@@ -149,10 +155,10 @@ class _Computed:
         self._name = name
 
     def __get__(self, module: Any, owner: type | None = None) -> Any:
-        return self if module is None else module.parametrizations[self._name]()
+        return self if module is None else _table(module)[self._name]()
 
     def __set__(self, module: Any, value: Tensor) -> None:
-        module.parametrizations[self._name].right_inverse(value)
+        _table(module)[self._name].right_inverse(value)
 
 
 def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized: bool = True) -> Module:
@@ -166,7 +172,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     name = "remove_parametrizations"
     if not is_parametrized(module, tensor_name):
         raise ArgumentError(f"[{name}] expected a parametrized tensor of this module, got {tensor_name!r}")
-    table: ModuleDict = module.parametrizations  # type: ignore[assignment]
+    table = _table(module)
     kept: ParametrizationList = table[tensor_name]
     first = getattr(kept, kept._names()[0])
     leave_parametrized = flag(name, "leave_parametrized", leave_parametrized)
@@ -189,5 +195,5 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     else:
         module.register_buffer(tensor_name, value)
     if not len(table):
-        del module.parametrizations
+        delattr(module, "parametrizations")
     return module

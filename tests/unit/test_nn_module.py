@@ -409,7 +409,7 @@ def test_repr_is_a_tree() -> None:
         "  (act): LeakyReLU(negative_slope=0.2)\n"
         "  (head): Sequential(\n"
         "    (0): Linear(in_features=8, out_features=2, bias=True)\n"
-        "    (1): Dropout(p=0.1)\n"
+        "    (1): Dropout(p=0.1, inplace=False)\n"
         "  )\n"
         ")"
     )
