@@ -55,6 +55,8 @@ from alpha.records import (
     Operand,
     PointwiseStep,
     RangeCheck,
+    RowCall,
+    RowPass,
     RunningStatistics,
     Scalar,
     WeightedPairs,
@@ -322,21 +324,12 @@ class Engine(ABC):
         """
         return pointwise.pointwise(self, function, program, tensors, numbers, out)
 
-    def pointwise_into(
-        self,
-        function: str,
-        program: Program,
-        tensors: Sequence[Tensor],
-        numbers: Sequence[float],
-        outs: Sequence[Tensor],
-    ) -> None:
-        """``pointwise`` whose results go into tensors of the results' shape and dtype, one each.
+    def row_pass(self, wanted: RowPass) -> RowCall:
+        """What computes a point-wise function over rows of matrices, some of them in each call.
 
-        A tensor that is read may be one of them, or share no memory with any; they share none with each other.
+        What a call needs to know of the matrices may be found once for all calls.
         """
-        results = self.pointwise(function, program, tensors, numbers)
-        for result, out in zip(results, outs, strict=True):
-            self.copy(result, out)
+        return pointwise.row_pass(self, wanted)
 
     def pointwise_sum(
         self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], mean: bool

@@ -22,6 +22,7 @@ from alpha.cpu.loops.parts import equal_parts
 from alpha.dtypes import bool_, default_int, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
+from alpha.records import RowCall, RowPass
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 TASK = 1 << 14
@@ -85,21 +86,8 @@ class PointwiseOperations(HostEngine):
             launches.learn(program.launches_in_place, self, lambda: plan.call(()), *tensors, *numbers)
         return results
 
-    def pointwise_into(
-        self,
-        function: str,
-        program: Program,
-        tensors: Sequence[Tensor],
-        numbers: Sequence[float],
-        outs: Sequence[Tensor],
-    ) -> None:
-        wanted = tuple([(x.shape, x.strides, x.dtype) for x in outs])
-        plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
-        if not plan.fits:
-            super().pointwise_into(function, program, tensors, numbers, outs)
-        elif plan.elements:
-            places = [x.storage.address + x.offset * x.dtype.itemsize for x in (*outs, *tensors)]
-            tasks.run(plan.loop, plan.pack(plan.address, *places, *numbers), plan.tasks, self.threads)
+    def row_pass(self, wanted: RowPass) -> RowCall:
+        return _RowCall(self, wanted, super().row_pass(wanted))
 
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
         """A tensor that a loop may read while it writes another: a copy where they share memory in another order."""
@@ -112,6 +100,42 @@ class PointwiseOperations(HostEngine):
         copied = self.empty_like(x)
         self.copy(x, copied)
         return copied
+
+
+class _RowCall:
+    """Computes a row pass: what each operand's address is made of is known before the calls."""
+
+    def __init__(self, engine: HostEngine, wanted: RowPass, composed: RowCall) -> None:
+        """``composed``: computes calls whose results the loop cannot write where they go."""
+        self._engine, self._wanted, self._composed = engine, wanted, composed
+        self._plans: dict[tuple[int, Shape], Plan] = {}
+        self._fixed = [
+            (0, 0) if isinstance(x, int) else (x.address, x.strides[0] * x.dtype.itemsize * wanted.moves(x))
+            for x in (*wanted.outs, *wanted.tensors)
+        ]
+        places = enumerate(wanted.tensors, len(wanted.outs))
+        self._given = [(place, part) for place, part in places if isinstance(part, int)]
+
+    def __call__(self, start: int, count: int, given: Tensor) -> None:
+        plan = self._plans.get((count, given.strides))
+        if plan is None:
+            plan = self._plans[count, given.strides] = self._planned(count, given)
+        if not plan.fits:
+            self._composed(start, count, given)
+            return
+        places = [address + start * row for address, row in self._fixed]
+        first, width = given.address, given.shape[1] // self._wanted.parts
+        step = width * given.strides[1] * given.dtype.itemsize
+        for place, number in self._given:
+            places[place] = first + number * step
+        tasks.run(plan.loop, plan.pack(plan.address, *places), plan.tasks, self._engine.threads)
+
+    def _planned(self, count: int, given: Tensor) -> Plan:
+        wanted = self._wanted
+        part = (count, given.shape[1] // wanted.parts), given.strides, given.dtype
+        layouts = [part if isinstance(x, int) else wanted.layout(x, count) for x in wanted.tensors]
+        outs = tuple([wanted.layout(x, count) for x in wanted.outs])
+        return _plan(wanted.program, wanted.function, outs, *layouts)
 
 
 class Plan:

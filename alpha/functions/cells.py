@@ -11,18 +11,43 @@ from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
 from alpha.expressions.symbols import Symbol
 from alpha.functions.elementwise import sigmoid, tanh, where
+from alpha.records import RowPass
 from alpha.tensor import Tensor
 
 
-class At(NamedTuple):
-    """The rows of a step in ``recurrent.Memory``."""
+class Memory(NamedTuple):
+    """What a layer keeps of all steps, as matrices of a row per element, for backward too.
 
-    gates: Any
-    before: Any
-    after: Any
-    cells_before: Any
-    cells_after: Any
-    inner: Any
+    Attributes:
+        gates: the input's products, and after its step what backward needs of the gates.
+        before, after: the hidden states before and after the steps.
+        cells_before, cells_after: the LSTM's cells.
+        inner: the GRU's products of the state for its new one; the LSTM's hidden states before their projection.
+    """
+
+    gates: Tensor
+    before: Tensor
+    after: Tensor
+    cells_before: Tensor | None
+    cells_after: Tensor | None
+    inner: Tensor | None
+
+
+class Gradients(NamedTuple):
+    """What a step's gradients are computed from, beside that of the state after it, and where they go.
+
+    Attributes:
+        y: the results' gradients.
+        gates, products: the gradients of the input's products, and of the states'; the same but for the GRU.
+        cells: (batch, size), the gradient of the LSTM's cells after the step, overwritten by that of those before.
+        past: (batch, size), the part of the gradient of the GRU's states before the step that no product gives.
+    """
+
+    y: Tensor
+    gates: Tensor
+    products: Tensor
+    cells: Tensor | None
+    past: Tensor | None
 
 
 def columns(x: Tensor, parts: int) -> list[Tensor]:
@@ -77,41 +102,30 @@ class Cell:
         """The bias that is added to the input's products, and one of a step's own."""
         return None if b_ih is None or b_hh is None else engine.elementwise("add", b_ih, b_hh), None
 
-    def forward(self, engine: Engine, at: At, product: Tensor, bias: Tensor | None, is_projected: bool) -> None:
-        """Computes a step, of which ``product`` is that of the state, into ``at``; ``bias``: the step's own."""
-        engine.pointwise_into("rnn", self._forward, (at.gates, product), (), (at.after,))
+    def forward(self, memory: Memory, bias: Tensor | None, is_projected: bool) -> RowPass:
+        """A step, of which each call gives the state's product; ``bias``: the step's own."""
+        return self._pass(memory, self._forward, (memory.gates, 0), (memory.after,))
 
-    def backward(
-        self, engine: Engine, at: At, dy: Tensor, dh: Tensor, dc: Tensor | None, gates: Tensor, products: Tensor
-    ) -> Tensor | None:
-        """Writes the gradients of the input's products and of the state's.
+    def backward(self, memory: Memory, grads: Gradients) -> RowPass:
+        """The gradients of a step's products, of which each call gives the gradient of the state after the step."""
+        return self._pass(memory, self._backward, (grads.y, 0, memory.after), (grads.gates,))
 
-        Args:
-            dy, dh: the gradients of the result and of the state after the step, to be added.
-            dc: that of the cell after the step, overwritten by that of the cell before.
-
-        Returns:
-            The part of the gradient of the state before that does not come by its product.
-        """
-        engine.pointwise_into("rnn", self._backward, (dy, dh, at.after), (), (gates,))
-        return None
+    def _pass(self, memory: Memory, program: Program, tensors: tuple[Any, ...], outs: tuple[Any, ...]) -> RowPass:
+        parts = self.gates if program is self._forward else 1
+        return RowPass(self.name, program, tensors, outs, memory.gates.shape[0], parts)
 
 
 class LstmCell(Cell):
     """The long short-term memory: gates i, f, g, o."""
 
-    def forward(self, engine: Engine, at: At, product: Tensor, bias: Tensor | None, is_projected: bool) -> None:
-        gates = columns(at.gates, 4)
-        outs = *gates, at.cells_after, at.inner if is_projected else at.after
-        engine.pointwise_into("lstm", self._forward, (*gates, *columns(product, 4), at.cells_before), (), outs)
+    def forward(self, memory: Memory, bias: Tensor | None, is_projected: bool) -> RowPass:
+        gates = columns(memory.gates, 4)
+        outs = *gates, memory.cells_after, memory.inner if is_projected else memory.after
+        return self._pass(memory, self._forward, (*gates, 0, 1, 2, 3, memory.cells_before), outs)
 
-    def backward(
-        self, engine: Engine, at: At, dy: Tensor, dh: Tensor, dc: Tensor | None, gates: Tensor, products: Tensor
-    ) -> Tensor | None:
-        assert dc is not None
-        given = dy, dh, dc, *columns(at.gates, 4), at.cells_before, at.cells_after
-        engine.pointwise_into("lstm", self._backward, given, (), (*columns(gates, 4), dc))
-        return None
+    def backward(self, memory: Memory, grads: Gradients) -> RowPass:
+        given = grads.y, 0, grads.cells, *columns(memory.gates, 4), memory.cells_before, memory.cells_after
+        return self._pass(memory, self._backward, given, (*columns(grads.gates, 4), grads.cells))
 
 
 class GruCell(Cell):
@@ -127,19 +141,18 @@ class GruCell(Cell):
             engine.elementwise("add", mine, other, out=mine)
         return both, inner
 
-    def forward(self, engine: Engine, at: At, product: Tensor, bias: Tensor | None, is_projected: bool) -> None:
-        gates = columns(at.gates, 3)
-        bias = engine.full((1, 1), 0, product.dtype) if bias is None else bias
-        outs = *gates, at.inner, at.after
-        engine.pointwise_into("gru", self._forward, (*gates, *columns(product, 3), bias, at.before), (), outs)
+    def forward(self, memory: Memory, bias: Tensor | None, is_projected: bool) -> RowPass:
+        gates = columns(memory.gates, 3)
+        bias = memory.gates.engine.full((1, 1), 0, memory.gates.dtype) if bias is None else bias
+        return self._pass(
+            memory, self._forward, (*gates, 0, 1, 2, bias, memory.before), (*gates, memory.inner, memory.after)
+        )
 
-    def backward(
-        self, engine: Engine, at: At, dy: Tensor, dh: Tensor, dc: Tensor | None, gates: Tensor, products: Tensor
-    ) -> Tensor | None:
-        past = engine.empty(at.before.shape, at.before.dtype)
-        outs = *columns(gates, 3), *columns(products, 3), past
-        engine.pointwise_into("gru", self._backward, (dy, dh, *columns(at.gates, 3), at.inner, at.before), (), outs)
-        return past
+    def backward(self, memory: Memory, grads: Gradients) -> RowPass:
+        outs = *columns(grads.gates, 3), *columns(grads.products, 3), grads.past
+        return self._pass(
+            memory, self._backward, (grads.y, 0, *columns(memory.gates, 3), memory.inner, memory.before), outs
+        )
 
 
 # -- the point-wise functions ------------------------------------------------------------------------------------

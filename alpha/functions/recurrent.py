@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from alpha.autograd import Function
 from alpha.engine import Engine
 from alpha.errors import DtypeError
-from alpha.functions.cells import CELLS, At, Cell
+from alpha.functions.cells import CELLS, Cell, Gradients, Memory
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_float
 from alpha.tensor import Tensor
@@ -68,17 +68,20 @@ class States:
             self.before, self.after = (engine.empty((rows, size), first.dtype) for _ in range(2))
             self.latest = engine.copied(first, (0, 1))
 
-    def begin(self, before: Tensor) -> None:
-        """Writes the rows of a step's states before it."""
+    def begin(self, start: int, count: int) -> Tensor:
+        """The states before a step."""
+        before = _rows(self.before, start, count)
         if not self._is_even:
-            self._engine.copy(_rows(self.latest, 0, before.shape[0]), before)
+            self._engine.copy(_rows(self.latest, 0, count), before)
+        return before
 
-    def end(self, after: Tensor) -> None:
+    def end(self, start: int, count: int) -> None:
         """Takes note of the states after a step."""
+        after = _rows(self.after, start, count)
         if self._is_even:
             self.latest = after
         else:
-            self._engine.copy(after, _rows(self.latest, 0, after.shape[0]))
+            self._engine.copy(after, _rows(self.latest, 0, count))
 
 
 def _overwritten(engine: Engine, whole: Tensor, first: Tensor) -> Tensor:
@@ -97,28 +100,6 @@ def _rows(x: Tensor, start: int, count: int) -> Tensor:
 def _turned(w: Tensor) -> Tensor:
     """A view of the transposed matrix."""
     return Tensor(w.storage, w.offset, w.shape[::-1], w.strides[::-1], w.dtype)
-
-
-class Memory(NamedTuple):
-    """What a layer keeps of all steps, as matrices of a row per element, for backward too.
-
-    Attributes:
-        gates: the input's products, and after its step what backward needs of the gates.
-        before, after: the hidden states before and after the steps.
-        cells_before, cells_after: the LSTM's cells.
-        inner: the GRU's products of the state for its new one; the LSTM's hidden states before their projection.
-    """
-
-    gates: Tensor
-    before: Tensor
-    after: Tensor
-    cells_before: Tensor | None
-    cells_after: Tensor | None
-    inner: Tensor | None
-
-    def at(self, start: int, count: int) -> At:
-        """The rows of a step."""
-        return At._make([None if x is None else _rows(x, start, count) for x in self])
 
 
 class Recurrent(Function):
@@ -141,19 +122,20 @@ class Recurrent(Function):
         cells = None if c is None else States(engine, steps, c)
         has_inner = kind == "gru" or w_hr is not None
         inner = engine.empty((steps.rows, w_hh.shape[0] // self.cell.gates), x.dtype) if has_inner else None
-        states = (None, None) if cells is None else (cells.before, cells.after)
-        memory = Memory(gates, hidden.before, hidden.after, *states, inner)
+        before, after = (None, None) if cells is None else (cells.before, cells.after)
+        memory = Memory(gates, hidden.before, hidden.after, before, after, inner)
+        step, turned = engine.row_pass(self.cell.forward(memory, inner_bias, w_hr is not None)), _turned(w_hh)
         for start, count in steps.spans():
-            at = memory.at(start, count)
-            hidden.begin(at.before)
+            state = hidden.begin(start, count)
             if cells is not None:
-                cells.begin(at.cells_before)
-            self.cell.forward(engine, at, engine.matmul(at.before, _turned(w_hh)), inner_bias, w_hr is not None)
-            if w_hr is not None and at.inner is not None:
-                engine.copy(engine.matmul(at.inner, _turned(w_hr)), at.after)
-            hidden.end(at.after)
+                cells.begin(start, count)
+            step(start, count, engine.matmul(state, turned))
+            if w_hr is not None and inner is not None:
+                product = engine.matmul(_rows(inner, start, count), _turned(w_hr))
+                engine.copy(product, _rows(hidden.after, start, count))
+            hidden.end(start, count)
             if cells is not None:
-                cells.end(at.cells_after)
+                cells.end(start, count)
         if True in self.needs:
             self.save(x, w_ih, w_hh, w_hr, *memory)
         last = [engine.copied(one.latest, (0, 1)) for one in (hidden, cells) if one is not None]
@@ -168,7 +150,9 @@ class Recurrent(Function):
         if need_w or need_b:
             dw, db = engine.linear_weight_grad(x, walk.gates, need_b)
         if need_u or need_d:
-            du, dd = engine.linear_weight_grad(kept[1], walk.products, need_d)
+            copies = walk.products is walk.gates and db is not None  # the biases' gradients are equal
+            du, dd = engine.linear_weight_grad(kept[1], walk.products, need_d and not copies)
+            dd = engine.copied(db) if copies and need_d and db is not None else dd
         dr = engine.matmul(_turned(walk.projected), kept[5]) if need_r and walk.projected is not None else None
         dx = engine.linear_input_grad(walk.gates, w_ih) if need_x else None
         return None, None, dx, walk.h if need_h else None, walk.c if need_c else None, dw, du, db, dd, dr
@@ -192,15 +176,20 @@ class _Backward:
         w_hr: Tensor | None,
         grads: tuple[Tensor | None, ...],
     ) -> None:
-        self._cell, self._steps, self._memory, self._w_hh, self._w_hr = cell, steps, memory, w_hh, w_hr
+        self._steps, self._w_hh, self._w_hr = steps, w_hh, w_hr
         engine = self._engine = w_hh.engine
         self._dy = grads[0]
-        self._zero = engine.full((1, 1), 0, w_hh.dtype)
+        zero = engine.full((1, 1), 0, w_hh.dtype)
         self.gates = engine.empty(memory.gates.shape, w_hh.dtype)
-        self.products = engine.empty(memory.gates.shape, w_hh.dtype) if cell.name == "gru" else self.gates
+        is_gru = cell.name == "gru"
+        self.products = engine.empty(memory.gates.shape, w_hh.dtype) if is_gru else self.gates
         self.projected = None if w_hr is None else engine.empty(memory.after.shape, w_hh.dtype)
         self.h = self._first(grads[1], memory.after)
         self.c = None if memory.cells_after is None else self._first(grads[2], memory.cells_after)
+        self._past = engine.empty(self.h.shape, w_hh.dtype) if is_gru else None
+        y = zero if self._dy is None or w_hr is not None else self._dy
+        given = Gradients(y, self.gates, self.products, self.c, self._past)
+        self._pass = engine.row_pass(cell.backward(memory, given))
 
     def _first(self, grad: Tensor | None, states: Tensor) -> Tensor:
         """The gradient of the last states: a tensor to be written to."""
@@ -214,17 +203,18 @@ class _Backward:
             self._step(start, count)
 
     def _step(self, start: int, count: int) -> None:
-        engine = self._engine
-        dy, dh = self._zero if self._dy is None else _rows(self._dy, start, count), _rows(self.h, 0, count)
+        engine, dh = self._engine, _rows(self.h, 0, count)
         if self.projected is not None and self._w_hr is not None:
-            total = engine.elementwise("add", dh, dy, out=_rows(self.projected, start, count))
-            dy, dh = self._zero, engine.matmul(total, self._w_hr)
-        gates, products = _rows(self.gates, start, count), _rows(self.products, start, count)
-        dc = None if self.c is None else _rows(self.c, 0, count)
-        past = self._cell.backward(engine, self._memory.at(start, count), dy, dh, dc, gates, products)
-        before = engine.matmul(products, self._w_hh)
-        if past is not None:
-            engine.elementwise("add", before, past, out=before)
+            total = _rows(self.projected, start, count)
+            if self._dy is None:
+                engine.copy(dh, total)
+            else:
+                engine.elementwise("add", dh, _rows(self._dy, start, count), out=total)
+            dh = engine.matmul(total, self._w_hr)
+        self._pass(start, count, dh)
+        before = engine.matmul(_rows(self.products, start, count), self._w_hh)
+        if self._past is not None:
+            engine.elementwise("add", before, _rows(self._past, 0, count), out=before)
         self.h = _overwritten(engine, self.h, before)
 
 
