@@ -173,8 +173,8 @@ class MultiheadAttention(Module):
             q = F.linear(query, q_weight, q_bias)
             k, v = F.chunk(F.linear(key, kv_weight, kv_bias), 2, -1)
         else:
-            own = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-            weights = own if weight is None else F.chunk(weight, 3)
+            separate = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+            weights = separate if weight is None else F.chunk(weight, 3)
             biases = (None, None, None) if bias is None else F.chunk(bias, 3)
             q, k, v = (
                 F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases, strict=True) if w is not None

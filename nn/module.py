@@ -56,7 +56,7 @@ class Module(Hooked):
                 f"[{type(self).__name__}] expected a Parameter for {name}, got a {type(value).__name__}: wrap it in "
                 f"nn.Parameter, change the values with {name}.copy_() under no_grad, or del the attribute first"
             )
-        if isinstance(old, Module) and value is not None and not isinstance(value, Module):
+        if isinstance(old, Module) and value is not None and not isinstance(value, Module | Parameter):
             raise ArgumentError(
                 f"[{type(self).__name__}] expected a Module or None for {name}, got a {type(value).__name__}: wrap it "
                 "in a Module, or del the attribute first"

@@ -101,10 +101,10 @@ def _prepared(
     for path, part in modules:
         prefix = f"{path}." if path else ""
         for hook in hooks_of(part, "loading"):
-            own = {key: value for key, value in given.items() if str(key).startswith(prefix)}
-            others = {key: value for key, value in given.items() if key not in own}
-            hook(part, own, prefix, {}, strict, *found, errors)
-            given = others | own
+            below = {key: value for key, value in given.items() if str(key).startswith(prefix)}
+            others = {key: value for key, value in given.items() if key not in below}
+            hook(part, below, prefix, {}, strict, *found, errors)
+            given = others | below
     if errors or (strict and (found[0] or found[1])):
         listed = "; ".join([*errors, *found[0], *found[1]])
         raise CheckpointError(

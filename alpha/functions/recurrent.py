@@ -43,8 +43,8 @@ class Steps(NamedTuple):
 
     def spans(self) -> list[tuple[int, int]]:
         """The first row of each step and their number, in the order in which steps are computed."""
-        ends = list(accumulate(self.sizes))
-        found = [(end - size, size) for end, size in zip(ends, self.sizes, strict=True)]
+        stops = list(accumulate(self.sizes))
+        found = [(end - size, size) for end, size in zip(stops, self.sizes, strict=True)]
         return found[::-1] if self.reverse else found
 
 

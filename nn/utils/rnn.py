@@ -11,6 +11,7 @@ import alpha
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number, whole
+from alpha.dtypes import is_integer
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.operands import check_tensor
 from alpha.nn.arguments import choice
@@ -110,7 +111,7 @@ def pack_padded_sequence(
 def _lengths(name: str, lengths: Any, batch: int, steps: int) -> np.ndarray[Any, Any]:
     """The lengths as int64, if there is one from 1 to ``steps`` for each sequence."""
     found = np.asarray(lengths.detach() if isinstance(lengths, Tensor) else lengths)
-    if found.shape != (batch,) or found.dtype.kind not in "iu" or not batch:
+    if found.shape != (batch,) or not is_integer(found.dtype) or not batch:
         raise ArgumentError(
             f"[{name}] expected lengths as {batch} integers, one per sequence of a batch of at least one, got "
             f"{described(lengths)}"
