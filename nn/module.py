@@ -13,6 +13,7 @@ from alpha.errors import ArgumentError, PartError
 from alpha.nn import state
 from alpha.nn.hooks import Hooked, hooks_of
 from alpha.nn.parameter import Parameter
+from alpha.nn.parts import Parts
 
 
 def _no_forward(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -135,19 +136,27 @@ class Module(Hooked):
     # -- what it is made of --------------------------------------------------------------------------------------
 
     @property
-    def _modules(self) -> Mapping[str, Module]:
-        """The modules directly below by name, to be read."""
-        return MappingProxyType({name: part for name, part in self._parts() if isinstance(part, Module)})
+    def _modules(self) -> Parts:
+        """The modules directly below by name; what is set or deleted in it is so in the module."""
+        return Parts(self, lambda: {name: x for name, x in self._parts() if isinstance(x, Module)}, self.add_module)
 
     @property
-    def _parameters(self) -> Mapping[str, Parameter]:
-        """The module's own parameters by name, to be read."""
-        return MappingProxyType({name: part for name, part in self._parts() if isinstance(part, Parameter)})
+    def _parameters(self) -> Parts:
+        """The module's own parameters alike."""
+
+        def found() -> dict[str, Parameter]:
+            return {name: x for name, x in self._parts() if isinstance(x, Parameter)}
+
+        return Parts(self, found, self.register_parameter)
 
     @property
-    def _buffers(self) -> Mapping[str, Tensor | None]:
-        """The module's own buffers by name, to be read."""
-        return MappingProxyType({name: getattr(self, name, None) for name in self._buffer_names})
+    def _buffers(self) -> Parts:
+        """The module's own buffers alike."""
+
+        def found() -> dict[str, Tensor | None]:
+            return {name: getattr(self, name, None) for name in self._buffer_names}
+
+        return Parts(self, found, self.register_buffer)
 
     def get_submodule(self, target: str) -> Module:
         """The module of a dotted name, ``"layers.0.conv"``; the module itself for ``""``."""
@@ -419,7 +428,8 @@ class Module(Hooked):
         """The names of the modules directly below and their reprs."""
         return [
             (key, child._tree(above) if type(child).__repr__ is Module.__repr__ else repr(child))
-            for key, child in self._modules.items()
+            for key, child in self._parts()
+            if isinstance(child, Module)
         ]
 
 

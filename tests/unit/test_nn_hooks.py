@@ -205,6 +205,30 @@ def test_parts_by_name(lib: str) -> None:
             call()
 
 
+@both
+def test_parts_are_set_and_deleted_by_name(lib: str) -> None:
+    library_ = library(lib)
+    net = net_of(library_)
+    for name, part in net._modules.items():
+        if isinstance(part, library_.nn.Tanh):
+            net._modules[name] = library_.nn.ReLU()
+    assert isinstance(net[1], library_.nn.ReLU) and len(net._modules) == 3
+    del net._modules["1"]
+    net._modules["last"] = library_.nn.Tanh()
+    net._buffers["mean"] = library_.zeros(2)
+    net[0]._parameters["bias"] = library_.nn.Parameter(library_.ones(3))
+    assert net.last(net[0](library_.zeros(1, 2))).shape == (1, 3) and "mean" in dict(net.named_buffers())
+    assert net[0].bias.tolist() == [1, 1, 1] and "weight" in net[0]._parameters
+
+
+def test_parts_refuse_another_kind() -> None:
+    net = net_of(alpha)
+    with pytest.raises(ArgumentError, match="which is another attribute"):
+        net[0]._modules["weight"] = nn.ReLU()
+    with pytest.raises(KeyError):
+        del net._modules["9"]
+
+
 def test_missing_parts_say_what_is_there() -> None:
     with pytest.raises(PartError, match=r"expected the name of a Module, got '0\.bias': 'bias' is a Param"):
         net_of(alpha).get_submodule("0.bias")
