@@ -107,6 +107,25 @@ def test_layers_match_pytorch(
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("options", [{}, {"proj_size": 2}])
+def test_gradients_of_one_result_twice(
+    engine: Engine, rng: np.random.Generator, options: dict[str, Any], which: int
+) -> None:
+    """Only some of the results are used, the input needs no gradient, and backward runs twice."""
+    pair = Pair(engine, "LSTM", (INPUTS, HIDDEN), options)
+    x = rng.normal(size=(4, 2, INPUTS))
+    y = flat(pair.ours(alpha.tensor(x, engine=engine)))[which]
+    expected = flat(pair.theirs(pair.torch.tensor(x)))[which]
+    for _ in range(2):
+        (y * y).sum().backward(retain_graph=True)
+        (expected * expected).sum().backward(retain_graph=True)
+    for one, other in zip(pair.ours.parameters(), pair.theirs.parameters(), strict=True):
+        assert one.grad is not None
+        np.testing.assert_allclose(one.grad, other.grad.numpy(), **TOLERANCE)
+
+
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("batch", [(), (4,)])
 @pytest.mark.parametrize(
     ("name", "options"),
