@@ -20,6 +20,8 @@ from alpha.nn.activation import (
     Tanh,
     Tanhshrink,
 )
+from alpha.nn.attention import MultiheadAttention
+from alpha.nn.cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from alpha.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from alpha.nn.distance import Bilinear, CosineSimilarity, PairwiseDistance
@@ -27,6 +29,19 @@ from alpha.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropou
 from alpha.nn.embedding import Embedding, EmbeddingBag
 from alpha.nn.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LocalResponseNorm
 from alpha.nn.layer_norm import GroupNorm, LayerNorm, RMSNorm
+from alpha.nn.lazy import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyConv1d,
+    LazyConv2d,
+    LazyConv3d,
+    LazyConvTranspose1d,
+    LazyConvTranspose2d,
+    LazyConvTranspose3d,
+    LazyLinear,
+    UninitializedBuffer,
+    UninitializedParameter,
+)
 from alpha.nn.linear import Linear
 from alpha.nn.loss import (
     BCELoss,
@@ -107,7 +122,15 @@ from alpha.nn.pooling import (
     MaxUnpool3d,
 )
 from alpha.nn.rearranging import ChannelShuffle, Fold, PixelShuffle, PixelUnshuffle, Unfold
+from alpha.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from alpha.nn.shape import Flatten, Identity, Unflatten
+from alpha.nn.transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from alpha.nn.upsample import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
 from alpha.nn.views import AveragedViews
 
@@ -116,6 +139,9 @@ __all__ = [
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
@@ -162,6 +188,7 @@ __all__ = [
     "Fold",
     "FractionalMaxPool2d",
     "FractionalMaxPool3d",
+    "GRUCell",
     "GaussianNLLLoss",
     "GroupNorm",
     "Hardshrink",
@@ -179,7 +206,17 @@ __all__ = [
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
+    "LSTMCell",
     "LayerNorm",
+    "LazyBatchNorm1d",
+    "LazyBatchNorm2d",
+    "LazyConv1d",
+    "LazyConv2d",
+    "LazyConv3d",
+    "LazyConvTranspose1d",
+    "LazyConvTranspose2d",
+    "LazyConvTranspose3d",
+    "LazyLinear",
     "LeakyReLU",
     "Linear",
     "LocalResponseNorm",
@@ -200,6 +237,7 @@ __all__ = [
     "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
+    "MultiheadAttention",
     "NLLLoss",
     "PReLU",
     "PairwiseDistance",
@@ -210,6 +248,9 @@ __all__ = [
     "PixelUnshuffle",
     "PoissonNLLLoss",
     "RMSNorm",
+    "RNNBase",
+    "RNNCell",
+    "RNNCellBase",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",
@@ -231,10 +272,17 @@ __all__ = [
     "Tanh",
     "Tanhshrink",
     "Threshold",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
     "TripletMarginLoss",
     "TripletMarginWithDistanceLoss",
     "Unflatten",
     "Unfold",
+    "UninitializedBuffer",
+    "UninitializedParameter",
     "Upsample",
     "UpsamplingBilinear2d",
     "UpsamplingNearest2d",

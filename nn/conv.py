@@ -79,7 +79,7 @@ class ConvNd(ImageLayer):
         return ", ".join(parts)
 
 
-class _PlainConvNd(ConvNd):
+class PlainConvNd(ConvNd):
     """Base of the convolutions that are not transposed."""
 
     padding: str | tuple[int, ...]
@@ -131,7 +131,7 @@ class _PlainConvNd(ConvNd):
         return f"{self._repr(self.padding)}{mode}"
 
 
-class Conv1d(_PlainConvNd):
+class Conv1d(PlainConvNd):
     """Convolution of sequences (N, L, in_channels) to (N, OL, out_channels); see ``functional.conv1d``.
 
     ``weight`` is (out_channels, FL, in_channels / groups), ``bias`` (out_channels,). Arguments as of ``Conv2d``, with
@@ -142,7 +142,7 @@ class Conv1d(_PlainConvNd):
     function = staticmethod(F.conv1d)
 
 
-class Conv2d(_PlainConvNd):
+class Conv2d(PlainConvNd):
     """Convolution of images (N, H, W, in_channels) to (N, OH, OW, out_channels); see ``functional.conv2d``.
 
     ``weight`` is (out_channels, FH, FW, in_channels / groups), ``bias`` (out_channels,). Sizes are one number or
@@ -166,7 +166,7 @@ class Conv2d(_PlainConvNd):
     function = staticmethod(F.conv2d)
 
 
-class Conv3d(_PlainConvNd):
+class Conv3d(PlainConvNd):
     """Convolution of volumes (N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels); see ``functional.conv3d``.
 
     ``weight`` is (out_channels, FD, FH, FW, in_channels / groups), ``bias`` (out_channels,). Arguments as of

@@ -21,7 +21,7 @@ class _Dropout(FunctionLayer):
         return {**super()._options(), "training": self.training}
 
     def extra_repr(self) -> str:
-        return f"p={self.p}{', inplace=True' if self.inplace else ''}"
+        return f"p={self.p}, inplace={self.inplace}"
 
 
 class Dropout(_Dropout, function=F.dropout, options=_OPTIONS):

@@ -95,6 +95,13 @@ def linear_activation(linear: Any, activation: Any, x: Any) -> Any:
     return activation(linear(x))
 
 
+def linear_function(linear: Any, function: Callable[[Any], Any], x: Any) -> Any:
+    """``function(linear(x))``; in one pass where it is ReLU's or GELU's and the layer's call does nothing else."""
+    if function in (F.relu, F.gelu) and _is_plain(linear, Linear):
+        return F.linear(x, linear.weight, linear.bias, function)
+    return function(linear(x))
+
+
 def _is_pointwise(module: Module) -> bool:
     """Whether calling a module only runs an activation that a Linear takes into its pass."""
     return type(module) in _POINTWISE and _is_plain(module, type(module))
@@ -141,7 +148,7 @@ def _is_plain(module: Module, kind: type[Module]) -> bool:
         type(module) is kind
         and kind.forward is _FORWARDS[kind]
         and "forward" not in vars(module)
-        and (hooks is None or not (hooks.before or hooks.after))
+        and (hooks is None or not hooks.are_of_calls)
     )
 
 

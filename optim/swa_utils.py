@@ -14,7 +14,7 @@ from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.nn.arguments import choice
 from alpha.nn.module import Module
-from alpha.nn.norm import _BatchNorm
+from alpha.nn.norm import BatchNorm
 from alpha.optim.optimizer import Optimizer
 from alpha.optim.schedules.base import LRScheduler, check_optimizer, cosine, count, per_group
 from alpha.tensor import Tensor
@@ -193,7 +193,7 @@ def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
         raise ArgumentError(f"[update_bn] expected a Module, got {described(model)}")
     if isinstance(loader, str | bytes | Tensor) or not isinstance(loader, Iterable):
         raise ArgumentError(f"[update_bn] expected a loader of batches, got {described(loader)}")
-    momenta = {layer: layer.momentum for layer in model.modules() if isinstance(layer, _BatchNorm)}
+    momenta = {layer: layer.momentum for layer in model.modules() if isinstance(layer, BatchNorm)}
     if not momenta:
         return
     was_training = model.training

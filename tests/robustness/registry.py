@@ -15,6 +15,8 @@ _LEAF = "tells or sets what a tensor is; other calls go through it all the time"
 _FILES = "reads and writes files: the storms on checkpoints try it"
 _MODULE = "holds other modules or parameters and computes nothing itself"
 _STATE = "keeps state over many steps: the tests of nn and optim compare it with PyTorch"
+_COMPARED = "has weights of its own: its own tests compare it with PyTorch, and give it bad arguments"
+_LAZY = "becomes the layer that it stands for: its own tests compare it with that"
 _DEVICE = "needs a second engine"
 _CALLS = "calls one function that has a record"
 _OPINFO = "PyTorch's own samples hold its results and gradients (tests/opinfo), hostile.py its errors"
@@ -170,6 +172,41 @@ EXCLUDED: dict[str, str] = {
         "calls interpolate, which has a record",
     ),
     "nn.functional.one_hot": "alpha.one_hot, which has a record",
+    **dict.fromkeys(
+        (
+            "nn.GRU",
+            "nn.GRUCell",
+            "nn.LSTM",
+            "nn.LSTMCell",
+            "nn.MultiheadAttention",
+            "nn.RNN",
+            "nn.RNNBase",
+            "nn.RNNCell",
+            "nn.RNNCellBase",
+            "nn.Transformer",
+            "nn.TransformerDecoder",
+            "nn.TransformerDecoderLayer",
+            "nn.TransformerEncoder",
+            "nn.TransformerEncoderLayer",
+        ),
+        _COMPARED,
+    ),
+    **dict.fromkeys(
+        (
+            "nn.LazyBatchNorm1d",
+            "nn.LazyBatchNorm2d",
+            "nn.LazyConv1d",
+            "nn.LazyConv2d",
+            "nn.LazyConv3d",
+            "nn.LazyConvTranspose1d",
+            "nn.LazyConvTranspose2d",
+            "nn.LazyConvTranspose3d",
+            "nn.LazyLinear",
+            "nn.UninitializedBuffer",
+            "nn.UninitializedParameter",
+        ),
+        _LAZY,
+    ),
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     "nn.init.whiten_patches_": "its own tests hold the covariance of its results; eigenvectors have no single value",
     **dict.fromkeys(
