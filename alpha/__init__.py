@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
+    from alpha import utils as utils
 
 methods.attach()
 
@@ -87,6 +88,6 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "nn", "optim", "testing"):
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "nn", "optim", "testing", "utils"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")

@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from alpha import errors, random
+from alpha.datasets.collate import default_collate
+from alpha.datasets.composed import Dataset, Subset, items, position_of
 from alpha.datasets.files import one_line
 from alpha.datasets.generator import BatchGenerator
 from alpha.datasets.pixels import Pixels, plan
 from alpha.datasets.transforms import Images, Transform
 from alpha.dtypes import holds_numbers, is_integer, is_whole
+from alpha.tensor import Tensor
 
 FloatImages = np.ndarray[Any, np.dtype[np.float32]]
 Labels = np.ndarray[Any, np.dtype[np.int64]]
 Batch = tuple[FloatImages, Labels]
 """float32 images (n, H, W, C), contiguous, and int64 labels (n,), or for each pixel (n, H, W)."""
-Fetched = tuple[FloatImages | Pixels, Labels]
-"""A batch, or one whose images the engine finishes."""
+Collate = Callable[[list[Any]], Any]
+
+
+class Made(NamedTuple):
+    """A batch that was collated from samples as they are."""
+
+    batch: Any
+
+
+Fetched = tuple[FloatImages | Pixels, Labels] | Made
+"""A batch of images and labels, one whose images the engine finishes, or one that is made."""
 
 _IMAGE = "an image as an array of real numbers from dataset[index]"
 _SINGLE_SAMPLE = 2  # a random stream of its own for dataset[i]; a batch is given its generator by the loader
 
 
-class Dataset(Protocol):
-    """What DataLoader needs: a length, and ``dataset[index] -> (image, label)`` for 0 <= index < len(dataset).
+class Indexed(Protocol):
+    """What DataLoader needs at least: a length, and ``dataset[index]`` for 0 <= index < len(dataset).
 
-    ``image`` is an array (H, W, C), the same shape for every index; ``label`` is an integer, or (H, W) integers, one
-    for each pixel.
+    Where that gives pairs ``(image, label)`` of an array (H, W, C), the same shape for every index, and an integer, or
+    (H, W) integers, one for each pixel, a batch is float32 images and int64 labels. Everything else is collated as it
+    is, and so are the samples of a ``Dataset``.
     """
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> tuple[Any, Any]: ...
+    def __getitem__(self, index: Any, /) -> Any: ...
 
 
 @runtime_checkable
@@ -48,8 +60,11 @@ class BatchedDataset(Protocol):
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch: ...
 
 
-class Samples:
+class Samples(Dataset):
     """What a data set with ``__len__`` and ``batch`` needs to be indexed and iterated over too."""
+
+    prepares_batches = True
+    """Whether its transform takes a whole batch."""
 
     def __len__(self) -> int:
         raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with __len__, got none: write one")
@@ -71,19 +86,6 @@ class Samples:
 
     def __iter__(self) -> Iterator[tuple[FloatImages, int]]:
         return (self[index] for index in range(len(self)))
-
-
-def position_of(function: str, index: Any, length: int) -> int:
-    """An index of a data set, negative ones from its end, as a number from 0 on; IndexingError for any other."""
-    try:
-        number = operator.index(index)
-    except TypeError:
-        raise errors.IndexingError(
-            f"[{function}] expected an integer index, got {index!r}: use one at a time"
-        ) from None
-    if not -length <= number < length:
-        raise errors.IndexingError(f"[{function}] expected an index below {length}, got {index}: use len()")
-    return number % length
 
 
 class ArrayDataset(Samples):
@@ -139,19 +141,65 @@ class ArrayDataset(Samples):
 
 
 def fetch(
-    dataset: Dataset, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator, unfinished: bool = False
+    dataset: Any,
+    indices: Sequence[Any] | np.ndarray[Any, np.dtype[np.int64]],
+    rng: np.random.Generator,
+    unfinished: bool = False,
+    collate_fn: Collate | None = None,
 ) -> Fetched:
     """The batch at ``indices``: through the data set's own ``batch`` if it has one, else sample by sample.
 
     ``unfinished`` leaves the images to the engine where they lie in memory and the transform is one that it knows.
     """
+    if collate_fn is None:
+        whole, places = _unwrapped(dataset, indices)
+        if prepares_batches(whole):
+            return _fetch_batch(whole, np.asarray(places, np.int64), rng, unfinished)
+    samples = items(dataset, np.asarray(indices).tolist() if isinstance(indices, np.ndarray) else list(indices))
+    if collate_fn is None and not keeps_samples(dataset) and _is_image_and_label(samples[0]):
+        return collate(samples)
+    return Made((collate_fn or default_collate)(samples))
+
+
+def _unwrapped(dataset: Any, indices: Any) -> tuple[Any, Any]:
+    """The data set of which another is a subset, and these indices there."""
+    while type(dataset) is Subset:
+        dataset, indices = dataset.dataset, [dataset.indices[index] for index in indices]
+    return dataset, indices
+
+
+def prepares_batches(dataset: Any) -> bool:
+    """Whether a data set, or the one of which it is a subset, prepares whole batches itself."""
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    can = isinstance(dataset, BatchedDataset) and callable(dataset.batch)
+    return can and (not isinstance(dataset, Samples) or dataset.prepares_batches)
+
+
+def keeps_samples(dataset: Any) -> bool:
+    """Whether a data set's samples are collated as they are: a ``Dataset``'s that prepares no batches, or a list's."""
+    return isinstance(dataset, Dataset | list | tuple) and not prepares_batches(dataset)
+
+
+def _fetch_batch(
+    dataset: BatchedDataset, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator, unfinished: bool
+) -> Fetched:
     if unfinished and isinstance(dataset, ArrayDataset) and type(dataset).batch is ArrayDataset.batch:
         pixels = plan(dataset.images[indices], dataset.transform, rng)
         if pixels is not None:
             return pixels, dataset.labels[indices]
-    if isinstance(dataset, BatchedDataset) and callable(dataset.batch):
-        return _check_batch(type(dataset).__name__, dataset.batch(indices, rng), len(indices))
-    return collate([dataset[int(index)] for index in indices])
+    return _check_batch(type(dataset).__name__, dataset.batch(indices, rng), len(indices))
+
+
+def _is_image_and_label(sample: Any) -> bool:
+    """Whether a sample seems to be an array of numbers, but no tensor, and a whole number or several."""
+    if not isinstance(sample, tuple | list) or len(sample) != 2 or isinstance(sample[0], Tensor | str | bytes):
+        return False
+    try:
+        image, label = (np.asarray(value) for value in sample)
+    except Exception:  # NumPy, or the value's own code, may raise anything
+        return False
+    return holds_numbers(image.dtype) and is_whole(label.dtype) and label.shape in ((), image.shape[:2])
 
 
 def collate(samples: Sequence[tuple[Any, Any]]) -> Batch:

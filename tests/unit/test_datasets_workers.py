@@ -18,7 +18,7 @@ import alpha
 from alpha import errors
 from alpha.datasets import ArrayDataset, DataLoader, transforms
 from alpha.datasets.epoch import Epoch
-from alpha.datasets.workers import WorkerPool, WorkerTraceback
+from alpha.datasets.workers import WorkerPool, Workers, WorkerTraceback
 
 ROOT = Path(alpha.__file__).parent.parent
 pytestmark = pytest.mark.slow  # processes that start, fail and end
@@ -262,7 +262,7 @@ def test_ctrl_c_ends_everything_with_one_traceback(tmp_path: Path, workers: int)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
 def test_ctrl_c_never_reaches_a_worker_from_its_very_start() -> None:
-    pool = WorkerPool(Epoch(Faulty("none"), 2, False, False, 0, 0), start=0, count=2)
+    pool = WorkerPool(Epoch(Faulty("none"), 2, False, False, 0, 0), 0, Workers(2, context="spawn"))
     for process in multiprocessing.active_children():
         status = Path(f"/proc/{process.pid}/status").read_text()
         masks = [line.split()[1] for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn"))]
