@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from itertools import repeat
+from operator import itemgetter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
@@ -26,13 +27,13 @@ from alpha.datasets.workers import Workers
 from alpha.engine import Engine
 
 if TYPE_CHECKING:
-    Filter: TypeAlias = filter[Any]
+    Map: TypeAlias = map[Any]
 else:
-    Filter = filter
+    Map = map
 
 _KEY = 0
-_Box = dict[int, Any]
-"""A finished batch under ``_KEY``; empty once it was handed out."""
+_Box = dict[int, tuple[Any]]
+"""A finished batch under ``_KEY``, as a tuple of one, which is true whatever it is; empty once it was handed out."""
 
 _WAIT = 0.001  # seconds between looks at whether another thread has finished its batch
 
@@ -82,13 +83,13 @@ class Progress:
         return batches is not None and batches.is_open and not self.ended
 
 
-class Iteration(Filter):
+class Iteration(Map):
     """Hands out an epoch's batches from ``start`` on; ends its thread and processes when it is over or dropped.
 
     Several threads may share it: each batch goes to one of them. After an interrupt it goes on with the batch that was
     not handed out. So does a forked child's copy, with a thread and processes of its own.
 
-    A batch is handed out in one step, a call of ``dict.pop`` that also changes the position. That call and the two
+    A batch is handed out in one step, a call of ``dict.pop`` that also changes the position. That call and the
     iterators around it are C functions, so nothing can come between it and the caller.
     """
 
@@ -99,7 +100,7 @@ class Iteration(Filter):
     ) -> Iteration:
         batches = _Batches(Progress(epoch, start), workers, prefetch, engine)
         taken = map(dict.pop, batches, repeat(_KEY), repeat(None))  # None: another thread had it
-        iteration = super().__new__(cls, None, taken)
+        iteration = super().__new__(cls, itemgetter(0), filter(None, taken))
         iteration._batches = batches
         return iteration
 
@@ -257,7 +258,7 @@ def _make_batches(
             batch = _next_of(source, progress.end, number)
             if batch is None:
                 break
-            progress.offer = _Offer(number, {_KEY: _make_tensors(batch, engine, elsewhere)})
+            progress.offer = _Offer(number, {_KEY: (_make_tensors(batch, engine, elsewhere),)})
             del batch
         except BaseException as error:
             source.close()
@@ -330,4 +331,4 @@ def _open(progress: Progress, workers: Workers, prefetch: int) -> Source:
     if not workers.count:
         return Prefetcher(lambda stopped: _Direct(epoch, start), prefetch, CLOSE_SECONDS)
     # Also without prefetch: workers are started and ended in a thread, where no interrupt comes.
-    return Prefetcher(lambda stopped: workers.pool(epoch, start, stopped), prefetch, WORKERS_CLOSE_SECONDS)
+    return Prefetcher(lambda stopped: workers.open(epoch, start, stopped), prefetch, WORKERS_CLOSE_SECONDS)

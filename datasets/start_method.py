@@ -2,9 +2,9 @@
 
 Spawned processes run no user's code but what their pickled job imports; multiprocessing alone would run the script
 again in each. A forked process needs no pickle, but copies every lock as it is, also one that another thread holds. A
-job is therefore spawned where it can be: a data set here, or one of the user's that is no ``Dataset``, that pickles and whose
-pickle names nothing of the script. A ``Dataset`` is forked where the system can, as PyTorch does on Linux: it may refer
-to anything that the script has made by then.
+job is therefore spawned where it can be: one for a data set here, or a user's that is no ``Dataset``, that pickles and
+whose pickle names nothing of the script. A ``Dataset`` is forked where the system can, as PyTorch does on Linux:
+it may refer to anything that the script has made by then.
 """
 
 from __future__ import annotations

@@ -93,13 +93,35 @@ class Workers:
     keeper: Keeper | None = None
     prefers_fork: bool = False
 
-    def pool(self, epoch: AnyEpoch, start: int, stopped: Callable[[], bool]) -> WorkerPool:
+    def open(self, epoch: AnyEpoch, start: int, stopped: Callable[[], bool]) -> WorkerPool | Lease:
         """A pool for an epoch: the one that was kept, or a new one."""
-        kept = self.keeper.take() if self.keeper is not None else None
-        if kept is None:
+        if self.keeper is None:
             return WorkerPool(epoch, start, self, stopped)
-        kept.begin(epoch, start, stopped)
-        return kept
+        kept = self.keeper.take()
+        if kept is None:
+            kept = WorkerPool(epoch, start, self, stopped)
+        else:
+            kept.begin(epoch, start, stopped)
+        return Lease(kept, self.keeper)
+
+
+class Lease(Iterator[Fetched]):
+    """A pool for one epoch, at the end of which it is kept for the next, if it still can go on."""
+
+    def __init__(self, pool: WorkerPool, keeper: Keeper) -> None:
+        self._pool: WorkerPool | None = pool
+        self._keeper = keeper
+
+    def __next__(self) -> Fetched:
+        if self._pool is None:
+            raise StopIteration
+        return next(self._pool)
+
+    def close(self) -> None:
+        """Gives the pool back."""
+        pool, self._pool = self._pool, None
+        if pool is not None and not (pool.is_usable and self._keeper.put(pool)):
+            pool.close()
 
 
 class WorkerPool(Iterator[Fetched]):
@@ -215,8 +237,13 @@ class WorkerPool(Iterator[Fetched]):
                 self._next += 1
                 self._hand_out()
                 return content
-        self.close()
+        self._leave()
         raise StopIteration
+
+    def _leave(self) -> None:
+        """Ends the workers where no other epoch follows."""
+        if self._workers.keeper is None:
+            self.close()
 
     def _receive(self, worker: int) -> Any:
         """What a worker made of its next task; raises its error."""
@@ -236,7 +263,7 @@ class WorkerPool(Iterator[Fetched]):
         try:
             while not reader.poll(_POLL):
                 if self._stopped():
-                    self.close()
+                    self._leave()
                     raise StopIteration
                 if 0 < self._workers.timeout < time.monotonic() - started:
                     self._failed = True
@@ -253,11 +280,8 @@ class WorkerPool(Iterator[Fetched]):
             raise self._ended_early(worker) from error
 
     def close(self) -> None:
-        """Ends all workers and waits until they have ended, or keeps them for the next epoch; does nothing in a forked
-        child, which has no workers."""
-        keeper = self._workers.keeper
-        if keeper is None or self._failed or not self.is_usable or not keeper.put(self):
-            self._shut_down()
+        """Ends all workers and waits until they have ended; does nothing in a forked child, which has no workers."""
+        self._shut_down()
 
     def _ended_early(self, worker: int) -> errors.DataError:
         process = self._resources.processes[worker]
