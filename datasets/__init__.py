@@ -17,6 +17,7 @@ from alpha.datasets.composed import (
 )
 from alpha.datasets.dataset import ArrayDataset, BatchedDataset, Indexed
 from alpha.datasets.digits import Digits
+from alpha.datasets.emnist import EMNIST
 from alpha.datasets.faces import ORLFaces
 from alpha.datasets.folder import ImageFolder
 from alpha.datasets.generator import BatchGenerator
@@ -31,12 +32,17 @@ from alpha.datasets.samplers import (
     WeightedRandomSampler,
 )
 from alpha.datasets.scenes import DigitScenes
+from alpha.datasets.stl import STL10
+from alpha.datasets.svhn import SVHN
 from alpha.datasets.worker import WorkerInfo, get_worker_info
 
 __all__ = [
     "CIFAR10",
     "CIFAR100",
+    "EMNIST",
     "MNIST",
+    "STL10",
+    "SVHN",
     "ArrayDataset",
     "BatchGenerator",
     "BatchSampler",

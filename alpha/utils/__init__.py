@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from alpha.utils import data
+from alpha.utils.images import make_grid, save_image
 
-__all__ = ["data"]
+__all__ = ["data", "make_grid", "save_image"]
