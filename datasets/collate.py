@@ -21,7 +21,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """Samples as one batch, by PyTorch's rules: what a loader does without a ``collate_fn``.
 
     Tensors and arrays of one shape are stacked along a new first axis and keep their dtype; Python floats become a
-    float64 tensor, ints an int64 one, bools one of bools; strings and bytes stay a list. A dict gives a dict of
+    float64 tensor, ints an int64 one, bools one of bools; strings and bytes stay a list or tuple. A dict gives a dict of
     batches, a named tuple a named tuple, other tuples and lists a list: one batch for each place.
 
     Raises:
@@ -44,7 +44,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
                 f"[default_collate] expected samples of one length, got {_some(lengths)}: pad them, or give the loader "
                 "a collate_fn that does"
             )
-        return _with_items(first, [default_collate(list(items)) for items in zip(*batch, strict=True)])
+        return _with_items(first, [default_collate(items) for items in zip(*batch, strict=True)])
     raise _no_sample("default_collate", first)
 
 
@@ -78,7 +78,7 @@ def tensors_replaced(data: Any, replace: Callable[[Tensor], Tensor]) -> Any:
 def _collated_leaves(first: Any, batch: Sequence[Any]) -> Any:
     """Samples that hold no others, as one tensor or list; None for all others."""
     if isinstance(first, str | bytes):
-        return list(batch)
+        return batch
     if isinstance(first, Tensor):
         if not all(isinstance(sample, Tensor) for sample in batch):
             raise _mixed(batch)

@@ -24,7 +24,10 @@ class Dataset:
     batches of them with ``default_collate``, or with its ``collate_fn``.
     """
 
-    __class_getitem__ = classmethod(GenericAlias)
+    @classmethod
+    def __class_getitem__(cls, item: Any) -> GenericAlias:
+        """``Dataset[int]`` and its like in annotations."""
+        return GenericAlias(cls, item)
 
     def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError(f"[{type(self).__name__}] expected a data set with __getitem__, got none: write one")
@@ -134,7 +137,7 @@ class ChainDataset(IterableDataset):
         return itertools.chain.from_iterable(self.datasets)
 
     def __len__(self) -> int:
-        return sum(map(len, self.datasets))  # type: ignore[arg-type]
+        return sum(map(len, self.datasets))
 
 
 class Subset(Dataset):

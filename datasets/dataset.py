@@ -226,10 +226,15 @@ def _unwrapped(dataset: Any, indices: Any) -> tuple[Any, Any]:
 
 def prepares_batches(dataset: Any) -> bool:
     """Whether a data set, or the one of which it is a subset, prepares whole batches itself."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
+    dataset, _ = _unwrapped(dataset, ())
     can = isinstance(dataset, BatchedDataset) and callable(dataset.batch)
     return can and (not isinstance(dataset, Samples) or dataset.prepares_batches)
+
+
+def gives_tensors(dataset: Any) -> bool:
+    """Whether a data set's transform, or that of the one of which it is a subset, makes tensors."""
+    whole, _ = _unwrapped(dataset, ())
+    return makes_tensors(getattr(whole, "transform", None))
 
 
 def keeps_samples(dataset: Any) -> bool:

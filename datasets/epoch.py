@@ -36,8 +36,11 @@ class AnyEpoch(Protocol):
             worker processes, each of which adds its number; None for alpha's alone, with the seed of this process.
     """
 
-    dataset: Any
-    collate_fn: Collate | None
+    @property
+    def dataset(self) -> Any: ...
+
+    @property
+    def collate_fn(self) -> Collate | None: ...
 
     @property
     def seed(self) -> int: ...

@@ -12,7 +12,7 @@ from alpha.atomic import AtomicReference
 from alpha.changes import Changes
 from alpha.datasets.collate import default_collate, default_convert
 from alpha.datasets.composed import IterableDataset
-from alpha.datasets.dataset import Collate, keeps_samples
+from alpha.datasets.dataset import Collate, gives_tensors, keeps_samples
 from alpha.datasets.epoch import AnyEpoch, Epoch, IterableEpoch, SampledEpoch, count_batches, seed_of_workers
 from alpha.datasets.iteration import Iteration, Progress
 from alpha.datasets.loader_options import at_least, check_callable, check_dataset, check_order, check_processes
@@ -74,7 +74,10 @@ class DataLoader:
         While iterating also what the data set raises; from a worker process with its traceback as the cause.
     """
 
-    __class_getitem__ = classmethod(GenericAlias)
+    @classmethod
+    def __class_getitem__(cls, item: Any) -> GenericAlias:
+        """``DataLoader[int]`` and its like in annotations."""
+        return GenericAlias(cls, item)
 
     def __init__(
         self,
@@ -189,7 +192,7 @@ class DataLoader:
             self.timeout,
             self.multiprocessing_context,
             self._keeper if self.persistent_workers else None,
-            self._as_they_are,
+            self._as_they_are or gives_tensors(self.dataset),
         )
         while True:
             place = self._place.get()
@@ -212,15 +215,15 @@ class DataLoader:
         if self._as_they_are and self.num_workers:
             drawn = None if self.generator is None else drawn_seed(self.generator) >> 1
             workers_seed = seed_of_workers(seed, start.epoch) if drawn is None else drawn
-        collate = {"collate_fn": self._collate_fn, "workers_seed": workers_seed}
+        collate = self._collate_fn
         if isinstance(self.dataset, IterableDataset):
-            return IterableEpoch(self.dataset, self.batch_size, self.drop_last, seed, **collate)
+            return IterableEpoch(self.dataset, self.batch_size, self.drop_last, seed, collate, workers_seed)
         unfinished = engines.resolve(self.engine).finishes_images
         if self._has_own_order:
-            settings = (self.batch_size, self.shuffle, self.drop_last, seed, start.epoch, unfinished)
-            return Epoch(self.dataset, *settings, **collate)
-        order = self._sampler if self._is_single else self.batch_sampler
-        return SampledEpoch(self.dataset, order, self._is_single, seed, start.epoch, unfinished, **collate)
+            order = (self.batch_size, self.shuffle, self.drop_last, seed, start.epoch)
+            return Epoch(self.dataset, *order, unfinished, collate, workers_seed)
+        sampler, single = (self._sampler, True) if self._is_single else (self.batch_sampler, False)
+        return SampledEpoch(self.dataset, sampler, single, seed, start.epoch, unfinished, collate, workers_seed)
 
     @property
     def epoch(self) -> int:

@@ -21,7 +21,10 @@ _AT_A_TIME = 1 << 15  # indices that a sampler with replacement draws at a time
 class Sampler:
     """Gives a loader indices, one by one or as lists; a subclass writes ``__iter__``, and ``__len__`` if it can."""
 
-    __class_getitem__ = classmethod(GenericAlias)
+    @classmethod
+    def __class_getitem__(cls, item: Any) -> GenericAlias:
+        """``Sampler[int]`` and its like in annotations."""
+        return GenericAlias(cls, item)
 
     def __init__(self, data_source: Any = None) -> None:
         """Takes the data set, as older programs pass it, and does nothing with it."""

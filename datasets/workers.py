@@ -73,7 +73,7 @@ class Keeper:
 
 @dataclass(frozen=True)
 class Workers:
-    """How batches are prepared in processes.
+    """How processes prepare batches.
 
     Attributes:
         count: how many processes.
@@ -228,7 +228,7 @@ class WorkerPool(Iterator[Fetched]):
     def __next__(self) -> Fetched:
         while self._awaited and not self._stopped():
             worker = self._awaited[0]
-            content = self._receive(worker)
+            content: Fetched | End = self._receive(worker)
             if isinstance(content, End):
                 self._turn.remove(worker)
                 self._awaited = deque(other for other in self._awaited if other != worker)

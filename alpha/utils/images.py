@@ -104,4 +104,5 @@ def _normalized(images: Array, value_range: Any, scale_each: bool) -> Array:
         axes = (1, 2, 3) if scale_each else (0, 1, 2, 3)
         least, most = images.min(axes, keepdims=True), images.max(axes, keepdims=True)
     span = np.maximum(most - least, 1e-5)
-    return ((images.clip(least, most) - least) / span).astype(images.dtype)
+    normalized: Array = ((images.clip(least, most) - least) / span).astype(images.dtype)
+    return normalized

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
-import numbers
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from alpha import errors
 from alpha.datasets.transforms.base import Size, is_pil, pixels, size_of
@@ -42,8 +43,8 @@ def interpolation_name(function: str, mode: Any, allowed: Sequence[str] = ()) ->
 
 def resized_size(function: str, old: Size, size: Any, max_size: int | None) -> Size:
     """The size that ``size`` asks for: both sides, or the shorter one, the longer one at most ``max_size``."""
-    given = (size,) if isinstance(size, numbers.Integral) else tuple(size)
-    if len(given) not in (1, 2) or not all(isinstance(side, numbers.Integral) and side >= 1 for side in given):
+    given = (size,) if is_whole_number(size) else tuple(size)
+    if len(given) not in (1, 2) or not all(is_whole_number(side) and side >= 1 for side in given):
         raise errors.ArgumentError(
             f"[{function}] expected size >= 1 or a pair of them, got {errors.described(size)}: give (height, width)"
         )
@@ -60,11 +61,16 @@ def resized_size(function: str, old: Size, size: Any, max_size: int | None) -> S
     return (new_long, new_short) if width <= height else (new_short, new_long)
 
 
+def is_whole_number(value: Any) -> bool:
+    """Whether a value is an int of Python or NumPy."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def pair(function: str, name: str, value: Any) -> Size:
     """A positive integer for both sides, or one for each."""
     sides = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
     sides = sides * 2 if len(sides) == 1 else sides
-    whole = all(isinstance(side, numbers.Integral) and not isinstance(side, bool) and side >= 1 for side in sides)
+    whole = all(is_whole_number(side) and side >= 1 for side in sides)
     if len(sides) != 2 or not whole:
         raise errors.ArgumentError(
             f"[{function}] expected {name} >= 1 or a pair of them, got {errors.described(value)}: give whole numbers"
@@ -75,7 +81,7 @@ def pair(function: str, name: str, value: Any) -> Size:
 def sides_of(function: str, padding: Any) -> tuple[int, int, int, int]:
     """Padding as left, top, right and bottom."""
     given = tuple(padding) if isinstance(padding, Sequence) and not isinstance(padding, str) else (padding,)
-    if len(given) not in (1, 2, 4) or not all(isinstance(side, numbers.Integral) for side in given):
+    if len(given) not in (1, 2, 4) or not all(is_whole_number(side) for side in given):
         raise errors.ArgumentError(
             f"[{function}] expected padding as 1, 2 or 4 whole numbers, got {errors.described(padding)}"
         )

@@ -28,7 +28,7 @@ class Transform(Protocol):
     A loader's generator is a ``BatchGenerator``, which also knows the epoch and the samples' indices.
     """
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images: ...
+    def __call__(self, images: Images, rng: np.random.Generator, /) -> Images: ...
 
 
 class ImageTransform:

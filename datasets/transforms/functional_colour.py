@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from alpha.datasets.transforms.functional_conversion import pil_pixels
 
 
 def _factor(function: str, name: str, value: Any, least: float = 0.0, most: float = math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not least <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not least <= value <= most:
         raise errors.ArgumentError(f"[{function}] expected {name} in {least}..{most}, got {errors.described(value)}")
     return float(value)
 
@@ -132,7 +131,7 @@ def gaussian_blur(img: Any, kernel_size: int | Sequence[int], sigma: Any = None)
     given = [0.15 * length + 0.35 for length in (across, down)] if sigma is None else sigma
     values = list(given) if isinstance(given, Sequence) else [given]
     values = values * 2 if len(values) == 1 else values
-    if len(values) != 2 or not all(isinstance(value, numbers.Real) and value > 0 for value in values):
+    if len(values) != 2 or not all(isinstance(value, int | float | np.number) and value > 0 for value in values):
         raise errors.ArgumentError(f"[gaussian_blur] expected sigma > 0 or a pair, got {errors.described(sigma)}")
     spread = (float(values[0]), float(values[1]))
 

@@ -146,19 +146,20 @@ def rotate(
         cos, sin = math.cos(turn), math.sin(turn)
         # Row-major x' = cos x - sin y + c, where y points down: clockwise in places is counterclockwise in pictures.
         matrix = (cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
-        size = _turned_size(height, width, cos, sin) if expand else (height, width)
+        size = _turned_size(height, width, matrix) if expand else (height, width)
         return kernels.sampled(array, matrix, size, name, fill)
 
     return by_kind("rotate", img, on_pil, on_pixels)
 
 
-def _turned_size(height: int, width: int, cos: float, sin: float) -> Size:
-    """Height and width of the box around a turned image."""
+def _turned_size(height: int, width: int, matrix: Sequence[float]) -> Size:
+    """Height and width of the pixels that the corners of a turned image span, as Pillow counts them."""
+    a, b, c, d, e, f = matrix
     corners = [(x * width / 2, y * height / 2) for x in (-1, 1) for y in (-1, 1)]
-    across = [x * cos + y * sin for x, y in corners]
-    down = [y * cos - x * sin for x, y in corners]
+    across = [a * x + b * y + c + width / 2 for x, y in corners]
+    down = [d * x + e * y + f + height / 2 for x, y in corners]
     lengths = []
-    for places in (down, across):  # to a ten-thousandth of a pixel, as torchvision rounds them
+    for places in (down, across):  # cut off at a ten-thousandth of a pixel
         high, low = (math.trunc(value / 1e-4) * 1e-4 for value in (max(places), min(places)))
         lengths.append(math.ceil(high) - math.floor(low))
     return lengths[0], lengths[1]

@@ -42,7 +42,7 @@ def resized(image: Array, size: Size, interpolation: str, antialias: bool) -> Ar
 
 def _nearest(old: int, new: int, exact: bool) -> Array:
     """The pixels that are nearest to ``new`` places along ``old`` pixels."""
-    places = np.floor((np.arange(new) + (0.5 if exact else 0.0)) * (old / new)).astype(np.int64)
+    places: Array = np.floor((np.arange(new) + (0.5 if exact else 0.0)) * (old / new)).astype(np.int64)
     return places.clip(0, old - 1)
 
 
@@ -170,7 +170,8 @@ def scaled(image: Array, dtype: np.dtype[Any]) -> Array:
     if is_float(dtype):
         return image.astype(dtype) / dtype.type(top_of(image.dtype))
     old, new = (round(math.log2(top_of(kind) + 1)) for kind in (image.dtype, dtype))
-    return image.astype(dtype) << (new - old) if new > old else (image >> (old - new)).astype(dtype)
+    shifted: Array = image.astype(dtype) << (new - old) if new > old else (image >> (old - new)).astype(dtype)
+    return shifted
 
 
 def grey(image: Array, whole: bool = True) -> Array:
@@ -185,7 +186,7 @@ def grey(image: Array, whole: bool = True) -> Array:
 def blended(image: Array, other: Any, factor: float) -> Array:
     """``factor`` of the image and the rest of another, within black and white; rounded down of integers."""
     work = _work(image)
-    mixed = image.astype(work) * work.type(factor) + np.asarray(other).astype(work) * work.type(1.0 - factor)
+    mixed: Array = image.astype(work) * work.type(factor) + np.asarray(other).astype(work) * work.type(1.0 - factor)
     return mixed.clip(0, top_of(image.dtype)).astype(image.dtype)
 
 
@@ -236,7 +237,8 @@ def _from_hsv(hsv: Array) -> Array:
     """Red, green and blue: each is v - v s max(0, min(k, 4 - k, 1)) for k = (n + 6 h) mod 6, n = 5, 3, 1."""
     h, s, v = (hsv[..., k : k + 1] for k in range(3))
     k = (np.asarray([5, 3, 1], hsv.dtype) + 6 * h) % 6
-    return (v - v * s * np.minimum(np.minimum(k, 4 - k), 1).clip(0)).clip(0, 1)
+    rgb: Array = v - v * s * np.minimum(np.minimum(k, 4 - k), 1).clip(0)
+    return rgb.clip(0, 1)
 
 
 def blurred(image: Array, size: Size, sigma: tuple[float, float]) -> Array:
