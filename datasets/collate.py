@@ -21,7 +21,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """Samples as one batch, by PyTorch's rules: what a loader does without a ``collate_fn``.
 
     Tensors and arrays of one shape are stacked along a new first axis and keep their dtype; Python floats become a
-    float64 tensor, ints an int64 one, bools one of bools; strings and bytes stay a list or tuple. A dict gives a dict of
+    float64 tensor, ints an int64 one, bools one of bools; strings and bytes stay as they come. A dict gives a dict of
     batches, a named tuple a named tuple, other tuples and lists a list: one batch for each place.
 
     Raises:
