@@ -115,7 +115,7 @@ class DataLoader:
             self.batch_size = None
         elif sampler is not None and self.batch_size is not None:
             batch_sampler = BatchSampler(sampler, self.batch_size, self.drop_last)
-        self._sampler, self.batch_sampler = sampler, batch_sampler
+        self._sampler, self._batch_sampler = sampler, batch_sampler
         if workers is not None and num_workers:
             raise errors.ArgumentError("[DataLoader] expected num_workers or workers, got both: they are the same")
         name, count = ("num_workers", num_workers) if workers is None else ("workers", workers)
@@ -164,20 +164,27 @@ class DataLoader:
         return RandomSampler(self.dataset) if self.shuffle else SequentialSampler(self.dataset)
 
     @property
+    def batch_sampler(self) -> Any:
+        """What gives lists of indices, a batch each; without one given, one of the same sizes; None for single samples."""
+        if self._batch_sampler is not None or self._is_single or isinstance(self.dataset, IterableDataset):
+            return self._batch_sampler
+        return BatchSampler(self.sampler, self.batch_size or 1, self.drop_last)
+
+    @property
     def _has_own_order(self) -> bool:
         """Whether seed and epoch decide the order, so that it can be taken up in the middle."""
-        given = self._sampler is not None or self.batch_sampler is not None
+        given = self._sampler is not None or self._batch_sampler is not None
         return not given and not isinstance(self.dataset, IterableDataset)
 
     @property
     def _is_single(self) -> bool:
         """Whether samples come one by one."""
-        return self.batch_size is None and self.batch_sampler is None
+        return self.batch_size is None and self._batch_sampler is None
 
     def __len__(self) -> int:
         """Batches in an epoch; of a data set without indices as many as its ``__len__``, if it has one, makes."""
         if not self._has_own_order and not isinstance(self.dataset, IterableDataset):
-            return len(self._sampler if self.batch_sampler is None else self.batch_sampler)
+            return len(self._sampler if self._batch_sampler is None else self._batch_sampler)
         return count_batches(len(self.dataset), self.batch_size, self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
@@ -222,7 +229,7 @@ class DataLoader:
         if self._has_own_order:
             order = (self.batch_size, self.shuffle, self.drop_last, seed, start.epoch)
             return Epoch(self.dataset, *order, unfinished, collate, workers_seed)
-        sampler, single = (self._sampler, True) if self._is_single else (self.batch_sampler, False)
+        sampler, single = (self._sampler, True) if self._is_single else (self._batch_sampler, False)
         return SampledEpoch(self.dataset, sampler, single, seed, start.epoch, unfinished, collate, workers_seed)
 
     @property

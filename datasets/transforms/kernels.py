@@ -168,7 +168,7 @@ def scaled(image: Array, dtype: np.dtype[Any]) -> Array:
             return image.astype(dtype)
         return (image * (top_of(dtype) + 1.0 - 1e-3)).astype(dtype)
     if is_float(dtype):
-        return image.astype(dtype) / dtype.type(top_of(image.dtype))
+        return np.asarray(image.astype(dtype) / dtype.type(top_of(image.dtype)))
     old, new = (round(math.log2(top_of(kind) + 1)) for kind in (image.dtype, dtype))
     shifted: Array = image.astype(dtype) << (new - old) if new > old else (image >> (old - new)).astype(dtype)
     return shifted
