@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from alpha.autograd import Function
 from alpha.engine import Engine
-from alpha.errors import DtypeError
+from alpha.errors import DtypeError, GraphError
 from alpha.functions.cells import CELLS, Cell, Gradients, Memory
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_float

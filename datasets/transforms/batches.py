@@ -1,63 +1,37 @@
-"""Transforms: what happens to a batch of images between the data set and the network."""
+"""Transforms of whole batches, of which some take one image too: scaling, crops, mirroring."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from alpha import errors
+from alpha.arguments import flag
 from alpha.datasets.generator import BatchGenerator
-from alpha.dtypes import INTEGER, category
+from alpha.datasets.transforms import functional as F
+from alpha.datasets.transforms.arguments import check_padding_mode, pair, sides_of
+from alpha.datasets.transforms.base import Images, ImageTransform, check_batch, draws, size_of
 
-Images = np.ndarray[Any, np.dtype[Any]]
-"""A batch (n, H, W, C), uint8 or float32."""
 Places = np.ndarray[Any, np.dtype[np.int64]]
-PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
 
 
-class Transform(Protocol):
-    """Anything that takes a batch (n, H, W, C) and a generator and returns a new batch of n images.
+class _Batches(ImageTransform):
+    """A transform of batches."""
 
-    A loader's generator is a ``BatchGenerator``, which also knows the epoch and the samples' indices.
-    """
-
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images: ...
-
-
-class Compose:
-    """Applies several transforms in order, all drawing from the one generator."""
-
-    def __init__(self, transforms: Sequence[Transform]) -> None:
-        if not isinstance(transforms, Iterable):
-            raise errors.ArgumentError(f"[Compose] expected a list of transforms, got {transforms!r}: give a list")
-        self.transforms = tuple(transforms)
-        for transform in self.transforms:
-            if not callable(transform):
-                raise errors.ArgumentError(
-                    f"[Compose] expected transforms that can be called, got {transform!r}: pass objects, not names"
-                )
-
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
-        for transform in self.transforms:
-            images = transform(images, rng)
-        return images
-
-    def __repr__(self) -> str:
-        return f"Compose({', '.join(map(repr, self.transforms))})"
+    takes_batches = True
 
 
 @dataclass(frozen=True)
-class ToUnitRange:
+class ToUnitRange(_Batches):
     """uint8 pixels 0..255 to float32 in [-1, 1]: x / 127.5 - 1, rounded once."""
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
-        _check_batch("ToUnitRange", images)
+    def on_batch(self, images: Images, rng: np.random.Generator) -> Images:
+        check_batch("ToUnitRange", images)
         if images.dtype != np.uint8:
             raise errors.DtypeError(
                 f"[ToUnitRange] expected uint8 pixels, got {images.dtype}: use it once, before any other scaling"
@@ -68,20 +42,22 @@ class ToUnitRange:
         return scaled
 
 
-class Normalize:
+class Normalize(_Batches):
     """(x - mean) / std for each channel, in float32.
 
-    uint8 pixels are scaled to [0, 1] first, so the usual published constants fit; float32 images are taken as they are.
+    uint8 pixels of a batch are scaled to [0, 1] first, so the usual published constants fit; float32 images are taken
+    as they are. One image is a tensor of floats; ``inplace`` writes the result into it.
     """
 
-    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], inplace: bool = False) -> None:
+        self.inplace = flag("Normalize", "inplace", inplace)
         self.mean = _channel_values("mean", mean)
         self.std = _channel_values("std", std)
         if not (self.std > 0).all():
             raise errors.ArgumentError(f"[Normalize] expected std > 0, got {std}: leave constant channels out")
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
-        _check_batch("Normalize", images)
+    def on_batch(self, images: Images, rng: np.random.Generator) -> Images:
+        check_batch("Normalize", images)
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values.size not in (1, images.shape[3]):
                 raise errors.ShapeError(
@@ -96,43 +72,78 @@ class Normalize:
         normalized /= std
         return normalized.reshape(n, h, w, c)
 
+    def on_image(self, image: Any) -> Any:
+        return F.normalize(image, self.mean.tolist(), self.std.tolist(), self.inplace)
+
     def __repr__(self) -> str:
         return f"Normalize(mean={self.mean.tolist()}, std={self.std.tolist()})"
 
 
-class RandomCrop:
+class RandomCrop(ImageTransform):
     """A window of ``size`` at a random place of each image, after ``padding`` pixels were added on every side.
 
     Args:
         size: height and width of the result, or one number for both.
-        padding: pixels added on each side first.
+        padding: pixels added first: on each side, across and down, or left, top, right and bottom.
+        pad_if_needed: add what is missing where an image is smaller than the window.
+        fill: the colour of padding for the mode "constant".
         padding_mode: what they are, by torchvision's names: ``"constant"``: zeros, which are black for uint8 pixels and
             mid-grey after ToUnitRange; ``"edge"``: the pixel at the edge; ``"reflect"``: the image mirrored at the
             pixel at its edge; ``"symmetric"``: mirrored at the edge itself.
+
+    A batch is taken with one number of padding, black or mirrored.
 
     Raises:
         ShapeError: the window is larger than the padded image, or the image too small to be mirrored.
     """
 
-    def __init__(self, size: int | tuple[int, int], padding: int = 0, padding_mode: str = "constant") -> None:
-        sides = tuple(map(_pixels, size if isinstance(size, Iterable) else (size, size)))
-        if len(sides) != 2 or min(sides) < 1:
-            raise errors.ArgumentError(
-                f"[RandomCrop] expected size >= 1 or a pair of them, got {size}: give (height, width) in pixels"
-            )
-        self.size = (sides[0], sides[1])
-        self.padding = _pixels(padding)
-        if self.padding < 0:
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: Any = 0,
+        padding_mode: str = "constant",
+    ) -> None:
+        self.size = pair("RandomCrop", "size", size)
+        sides = sides_of("RandomCrop", 0 if padding is None else padding)
+        if min(sides) < 0:
             raise errors.ArgumentError(f"[RandomCrop] expected padding >= 0, got {padding}: use a smaller size instead")
-        if padding_mode not in PADDING_MODES:
-            raise errors.ArgumentError(
-                f"[RandomCrop] expected padding_mode {', '.join(PADDING_MODES)}, got {padding_mode!r}: name one of them"
-            )
+        check_padding_mode("RandomCrop", padding_mode)
+        self.sides, self.padding = sides, sides[0]
+        self.pad_if_needed, self.fill = flag("RandomCrop", "pad_if_needed", pad_if_needed), fill
         self.padding_mode = padding_mode
+
+    @property
+    def takes_batches(self) -> bool:  # type: ignore[override]
+        """Whether the padding is one number, and black or mirrored."""
+        return len(set(self.sides)) == 1 and not self.pad_if_needed and not np.any(self.fill)
+
+    @staticmethod
+    def get_params(img: Any, output_size: tuple[int, int]) -> tuple[int, int, int, int]:
+        """First row, first column, height and width of a random window of an image."""
+        (rows, columns), (height, width) = size_of("RandomCrop", img), output_size
+        if height > rows or width > columns:
+            raise errors.ShapeError(
+                f"[RandomCrop] expected a window inside the padded image, got size {output_size} and an image of "
+                f"{rows} x {columns}: use a smaller size or more padding"
+            )
+        rng = draws()
+        return int(rng.integers(rows - height + 1)), int(rng.integers(columns - width + 1)), height, width
+
+    def on_image(self, image: Any) -> Any:
+        if any(self.sides):
+            image = F.pad(image, self.sides, self.fill, self.padding_mode)
+        if self.pad_if_needed:
+            rows, columns = size_of("RandomCrop", image)
+            down, across = max(self.size[0] - rows, 0), max(self.size[1] - columns, 0)
+            if down or across:
+                image = F.pad(image, (across, down), self.fill, self.padding_mode)
+        return F.crop(image, *self.get_params(image, self.size))
 
     def draw(self, images: Images, rng: np.random.Generator) -> tuple[Places, Places]:
         """The first row and the first column of each image's window in the padded image."""
-        _check_batch("RandomCrop", images)
+        check_batch("RandomCrop", images)
         n, h, w, _ = images.shape
         p, (height, width) = self.padding, self.size
         down, across = h + 2 * p - height, w + 2 * p - width
@@ -143,7 +154,7 @@ class RandomCrop:
             )
         return rng.integers(0, down + 1, n), rng.integers(0, across + 1, n)
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+    def on_batch(self, images: Images, rng: np.random.Generator) -> Images:
         tops, lefts = self.draw(images, rng)
         n, h, w, c = images.shape
         p, (height, width) = self.padding, self.size
@@ -175,7 +186,7 @@ class RandomCrop:
 
 
 @dataclass(frozen=True)
-class RandomHorizontalFlip:
+class RandomHorizontalFlip(_Batches):
     """Mirrors each image, left to right, with probability ``p``."""
 
     p: float = 0.5
@@ -188,15 +199,18 @@ class RandomHorizontalFlip:
 
     def draw(self, images: Images, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which images are mirrored."""
-        _check_batch("RandomHorizontalFlip", images)
+        check_batch("RandomHorizontalFlip", images)
         return rng.random(len(images)) < self.p
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+    def on_image(self, image: Any) -> Any:
+        return F.horizontal_flip(image) if draws().random() < self.p else image
+
+    def on_batch(self, images: Images, rng: np.random.Generator) -> Images:
         return _mirrored(images, self.draw(images, rng))
 
 
 @dataclass(frozen=True)
-class AlternatingFlip:
+class AlternatingFlip(_Batches):
     """Mirrors each image, left to right, in every other epoch; a random half of the images in the even ones.
 
     So two epochs in a row show all images both as they are and mirrored, where independent flips show a quarter of them
@@ -210,7 +224,7 @@ class AlternatingFlip:
 
     def draw(self, images: Images, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which images are mirrored."""
-        _check_batch("AlternatingFlip", images)
+        check_batch("AlternatingFlip", images)
         if not isinstance(rng, BatchGenerator):
             raise errors.ArgumentError(
                 f"[AlternatingFlip] expected a BatchGenerator, which knows the epoch, got {type(rng).__name__}: use a "
@@ -223,7 +237,7 @@ class AlternatingFlip:
             )
         return rng.sample_bits() ^ (rng.epoch % 2 == 1)
 
-    def __call__(self, images: Images, rng: np.random.Generator) -> Images:
+    def on_batch(self, images: Images, rng: np.random.Generator) -> Images:
         return _mirrored(images, self.draw(images, rng))
 
 
@@ -231,16 +245,6 @@ def _mirrored(images: Images, chosen: np.ndarray[Any, np.dtype[np.bool_]]) -> Im
     flipped = images.copy()
     flipped[chosen] = images[chosen, :, ::-1]
     return flipped
-
-
-def _check_batch(function: str, images: Images) -> None:
-    if not isinstance(images, np.ndarray) or category(images.dtype) < INTEGER:
-        got = images.dtype if isinstance(images, np.ndarray) else type(images).__name__
-        raise errors.DtypeError(f"[{function}] expected a NumPy array of uint8 or float32, got {got}: convert it first")
-    if images.ndim != 4:
-        raise errors.ShapeError(
-            f"[{function}] expected a batch (n, H, W, C), got images: {images.shape}: for one image use image[None]"
-        )
 
 
 def _channel_values(name: str, values: float | Sequence[float]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -251,12 +255,3 @@ def _channel_values(name: str, values: float | Sequence[float]) -> np.ndarray[An
     if array.ndim != 1 or not np.isfinite(array).all():
         raise errors.ArgumentError(f"[Normalize] expected {name} as one number per channel, got {values!r}: use a list")
     return array
-
-
-def _pixels(number: Any) -> int:
-    try:
-        return operator.index(number)
-    except TypeError:
-        raise errors.ArgumentError(
-            f"[RandomCrop] expected whole numbers of pixels, got {number!r}: give integers"
-        ) from None
