@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from alpha import cuda as cuda
     from alpha import datasets as datasets
     from alpha import engine_suite as engine_suite
+    from alpha import models as models
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
@@ -87,6 +88,6 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "nn", "optim", "testing"):
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "models", "nn", "optim", "testing"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")

@@ -71,14 +71,42 @@ def conv_bn(
     return result
 
 
+def conv_bn_activation(
+    conv: Module, bn: Module, activation: Module, x: Tensor, residual: Tensor | None = None
+) -> Tensor:
+    """``activation(bn(conv(x)) + residual)``, in as few passes over memory as give the same result.
+
+    Args:
+        conv, bn: as for ``conv_bn``; any other normalisation may stand in the place of BatchNorm2d.
+        activation: any module; ReLU and LeakyReLU are taken into the pass of the BatchNorm2d.
+        x: images.
+        residual: added before the activation, shaped as the result.
+    """
+    name, slope = _activation(activation)
+    y: Tensor
+    if _is_plain(bn, BatchNorm2d):
+        y = conv_bn(conv, bn, x, residual, name, slope)
+        return y if name is not None else activation(y)
+    y = bn(conv(x))
+    y = activation(y if residual is None else y + residual)
+    return y
+
+
 def run(modules: Sequence[Module], x: Any) -> Any:
-    """The modules one after another; Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row as one convolution, a Linear
-    and an activation as one product."""
+    """The modules one after another, some of them in one pass.
+
+    Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row run as one convolution where no graph is recorded, and
+    BatchNorm2d and ReLU or LeakyReLU as one normalisation; a Linear and an activation as one product.
+    """
     at = 0
     while at < len(modules):
         if _is_plain(modules[at], Conv2d):
             count, x = _run_conv(modules[at], modules[at + 1 : at + 3], x)
             at += count
+        elif at + 1 < len(modules) and _is_plain(modules[at], BatchNorm2d):
+            name, slope = _activation(modules[at + 1])
+            x = modules[at](x, None, name, slope)
+            at += 1 if name is None else 2
         elif at + 1 < len(modules) and _is_plain(modules[at], Linear) and _is_pointwise(modules[at + 1]):
             x = linear_activation(modules[at], modules[at + 1], x)
             at += 2
