@@ -105,8 +105,10 @@ class ConvNeXt(ImageNetwork):
         if not block_setting:
             raise ArgumentError("[ConvNeXt] expected block_setting with at least one stage, got none")
         block, norm = block or CNBlock, norm_layer or partial(LayerNorm2d, eps=1e-6)
-        stem = {"padding": 0, "norm_layer": norm, "activation_layer": None, "bias": True}
-        layers: list[nn.Module] = [Conv2dNormActivation(3, block_setting[0].input_channels, 4, 4, **stem)]
+        inputs = block_setting[0].input_channels
+        layers: list[nn.Module] = [
+            Conv2dNormActivation(3, inputs, 4, 4, 0, norm_layer=norm, activation_layer=None, bias=True)
+        ]
         last, place = max(1, sum(stage.num_layers for stage in block_setting) - 1), 0
         for stage in block_setting:
             blocks = []

@@ -168,7 +168,10 @@ class EfficientNet(ImageNetwork):
         return self.classifier(self.avgpool(self.features(x)).flatten(1))  # type: ignore[no-any-return]
 
 
-_STAGES = (
+_Stage = tuple[int, int, int, int, int, int]
+"""The fields of FusedMBConvConfig and of MBConvConfig, without the block."""
+
+_STAGES: tuple[_Stage, ...] = (
     (1, 3, 1, 32, 16, 1),
     (6, 3, 2, 16, 24, 2),
     (6, 5, 2, 24, 40, 2),
@@ -177,19 +180,21 @@ _STAGES = (
     (6, 5, 2, 112, 192, 4),
     (6, 3, 1, 192, 320, 1),
 )
-"""Stages of B0, with the fields of MBConvConfig."""
+"""Stages of B0."""
 
 
 def _scaled(width_mult: float, depth_mult: float, dropout: float, **config: Any) -> EfficientNet:
     """B0 with more channels and more blocks; ``config`` as for EfficientNet."""
     setting = []
     for expansion, kernel, stride, inputs, outputs, blocks in _STAGES:
-        channels = [MBConvConfig.adjust_channels(count, width_mult) for count in (inputs, outputs)]
-        setting.append(MBConvConfig(expansion, kernel, stride, *channels, math.ceil(blocks * depth_mult)))
+        channels = tuple(MBConvConfig.adjust_channels(count, width_mult) for count in (inputs, outputs))
+        setting.append(
+            MBConvConfig(expansion, kernel, stride, channels[0], channels[1], math.ceil(blocks * depth_mult))
+        )
     return EfficientNet(setting, dropout, **config)
 
 
-def _second(fused: Sequence[Sequence[int]], others: Sequence[Sequence[int]], **config: Any) -> EfficientNet:
+def _second(fused: Sequence[_Stage], others: Sequence[_Stage], **config: Any) -> EfficientNet:
     """Version 2: stages of FusedMBConv, then of MBConv; ``config`` as for EfficientNet."""
     setting = [FusedMBConvConfig(*stage) for stage in fused] + [MBConvConfig(*stage) for stage in others]
     return EfficientNet(setting, **{"last_channel": 1280, **config})

@@ -15,7 +15,7 @@ from alpha.models.registry import builder
 from alpha.nn.fusion import conv_bn_activation
 
 _MEANS, _DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's pixels, by channel."""
+"""Statistics of ImageNet's pixels, by channel."""
 
 _RELU = nn.ReLU(inplace=True)
 

@@ -118,8 +118,9 @@ class InvertedResidual(nn.Module):
         if inner != cnf.input_channels:
             layers.append(conv(cnf.input_channels, inner, 1, activation_layer=activation))
         stride = 1 if cnf.dilation > 1 else cnf.stride
-        options = {"groups": inner, "dilation": cnf.dilation, "activation_layer": activation}
-        layers.append(conv(inner, inner, cnf.kernel, stride, **options))
+        layers.append(
+            conv(inner, inner, cnf.kernel, stride, groups=inner, dilation=cnf.dilation, activation_layer=activation)
+        )
         if cnf.use_se:
             layers.append(se_layer(inner, make_divisible(inner // 4, 8)))
         layers.append(conv(inner, cnf.out_channels, 1, activation_layer=None))
@@ -199,12 +200,12 @@ def _mobilenet_v3(
     """
     divider = 2 if reduced_tail else 1
     setting = []
-    for place, (inputs, kernel, inner, outputs, *kind, stride) in enumerate(rows):
+    for place, (inputs, kernel, inner, outputs, squeezed, activation, stride) in enumerate(rows):
         behind = place - (len(rows) - 3)  # 0 for the first block of the tail
         within, out = divider if behind > 0 else 1, divider if behind >= 0 else 1
         channels = (inputs // within, kernel, inner // within, outputs // out)
         dilation = 2 if dilated and behind >= 0 else 1
-        setting.append(InvertedResidualConfig(*channels, *kind, stride, dilation, width_mult))
+        setting.append(InvertedResidualConfig(*channels, squeezed, activation, stride, dilation, width_mult))
     last = InvertedResidualConfig.adjust_channels(last_channel // divider, width_mult)
     return MobileNetV3(setting, last, **config)
 

@@ -12,7 +12,7 @@ from alpha import Tensor, nn
 from alpha import functions as F
 from alpha.arguments import whole
 from alpha.errors import ArgumentError, ShapeError
-from alpha.models.parts import MLP, Conv2dNormActivation, ImageNetwork, Layers
+from alpha.models.parts import MLP, Conv2dNormActivation, ImageNetwork, Layers, draw_weights
 from alpha.models.registry import builder
 from alpha.nn.arguments import empty_parameter, probability
 
@@ -53,7 +53,7 @@ class SelfAttention(nn.Module):
         self.in_proj_weight = nn.init.xavier_uniform_(empty_parameter(3 * embed_dim, embed_dim))
         self.in_proj_bias = nn.init.zeros_(empty_parameter(3 * embed_dim))
         self.out_proj = nn.Linear(embed_dim, embed_dim)
-        nn.init.zeros_(self.out_proj.bias)
+        draw_weights(self.out_proj, None)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, S, embed_dim) to the same."""
@@ -185,8 +185,7 @@ class VisionTransformer(ImageNetwork):
         """A convolution over patches, or the given ones and a last one of 1x1."""
         if configs is None:
             patches = nn.Conv2d(3, self.hidden_dim, self.patch_size, self.patch_size)
-            nn.init.trunc_normal_(patches.weight, std=math.sqrt(1 / (3 * self.patch_size**2)))
-            nn.init.zeros_(patches.bias)
+            draw_weights(patches, partial(nn.init.trunc_normal_, std=math.sqrt(1 / (3 * self.patch_size**2))))
             return patches
         layers: dict[str, nn.Module] = {}
         inputs = 3
@@ -197,8 +196,7 @@ class VisionTransformer(ImageNetwork):
             )
             inputs = config.out_channels
         last = layers["conv_last"] = nn.Conv2d(inputs, self.hidden_dim, 1)
-        nn.init.normal_(last.weight, 0.0, math.sqrt(2 / self.hidden_dim))
-        nn.init.zeros_(last.bias)
+        draw_weights(last, partial(nn.init.normal_, std=math.sqrt(2 / self.hidden_dim)))
         return nn.Sequential(layers)
 
     def _heads(self) -> nn.Sequential:
@@ -207,12 +205,10 @@ class VisionTransformer(ImageNetwork):
         width = self.hidden_dim
         if self.representation_size is not None:
             hidden = nn.Linear(width, self.representation_size)
-            nn.init.trunc_normal_(hidden.weight, std=math.sqrt(1 / width))
-            nn.init.zeros_(hidden.bias)
+            draw_weights(hidden, None, partial(nn.init.trunc_normal_, std=math.sqrt(1 / width)))
             layers, width = {"pre_logits": hidden, "act": nn.Tanh()}, self.representation_size
         head = layers["head"] = nn.Linear(width, self.num_classes)
-        nn.init.zeros_(head.weight)
-        nn.init.zeros_(head.bias)
+        draw_weights(head, None, nn.init.zeros_)
         return nn.Sequential(layers)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import pytest
 import alpha
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = {"alpha": "alpha", **{name: f"alpha.{name}" for name in ("nn", "optim", "datasets", "cu32")}}
+PACKAGES = {"alpha": "alpha", **{name: f"alpha.{name}" for name in ("nn", "optim", "models", "datasets", "cu32")}}
 """The names of the packages in the folders at the top."""
 
 
