@@ -187,10 +187,8 @@ def _scaled(width_mult: float, depth_mult: float, dropout: float, **config: Any)
     """B0 with more channels and more blocks; ``config`` as for EfficientNet."""
     setting = []
     for expansion, kernel, stride, inputs, outputs, blocks in _STAGES:
-        channels = tuple(MBConvConfig.adjust_channels(count, width_mult) for count in (inputs, outputs))
-        setting.append(
-            MBConvConfig(expansion, kernel, stride, channels[0], channels[1], math.ceil(blocks * depth_mult))
-        )
+        first, width = (MBConvConfig.adjust_channels(count, width_mult) for count in (inputs, outputs))
+        setting.append(MBConvConfig(expansion, kernel, stride, first, width, math.ceil(blocks * depth_mult)))
     return EfficientNet(setting, dropout, **config)
 
 

@@ -150,6 +150,9 @@ PUBLIC = {
     "alpha/functions/conv_nd.py:conv_transpose3d",
     "alpha/functions/norm.py:batch_norm",
     "alpha/functions/normalise.py:instance_norm",
+    "models/mobilenetv3.py:InvertedResidualConfig.__init__",
+    "models/parts.py:Conv2dNormActivation.__init__",
+    "models/vision_transformer.py:VisionTransformer.__init__",
     "nn/conv.py:ConvTransposeNd.__init__",  # ConvTranspose1d's, 2d's and 3d's
     "nn/conv.py:_PlainConvNd.__init__",  # Conv1d's, 2d's and 3d's
     "nn/models/autoencoder.py:StackedDenoisingAutoencoder.fine_tune",
