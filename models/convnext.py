@@ -8,6 +8,7 @@ from functools import partial
 
 import alpha
 from alpha import Tensor, nn
+from alpha.arguments import number
 from alpha.errors import ArgumentError
 from alpha.models.parts import (
     Conv2dNormActivation,
@@ -62,7 +63,7 @@ class CNBlock(ImageNetwork):
             nn.Linear(4 * dim, dim),
             Permute([0, 3, 1, 2]) if first else nn.Identity(),
         )
-        self.layer_scale = nn.Parameter(alpha.full((dim, 1, 1), float(layer_scale)))
+        self.layer_scale = nn.Parameter(alpha.full((dim, 1, 1), number("CNBlock", "layer_scale", layer_scale)))
         self.stochastic_depth = StochasticDepth(stochastic_depth_prob, "row")
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ from typing import Any
 import alpha
 from alpha import Tensor, nn
 from alpha import functions as F
-from alpha.arguments import flag, number
+from alpha.arguments import MAX_ELEMENTS, flag, number
 from alpha.changes import Changes
 from alpha.errors import ArgumentError
-from alpha.nn.arguments import Size, choice, pair, probability
+from alpha.nn.arguments import Size, choice, pair, positive, probability
 from alpha.nn.layout import ImageLayer
 from alpha.nn.module import LoadResult
 
@@ -211,6 +211,12 @@ class MLP(nn.Sequential):
 
 def make_divisible(value: float, divisor: int, least: int | None = None) -> int:
     """The multiple of ``divisor`` nearest to a value, at least ``least``, and never below nine tenths of the value."""
+    value = number("make_divisible", "a number of channels", value)
+    if not 0 < value <= MAX_ELEMENTS:
+        raise ArgumentError(
+            f"[make_divisible] expected a positive number of channels, got {value}: give larger factors"
+        )
+    divisor = positive(divisor, "divisor", "make_divisible")
     nearest = max(least or divisor, int(value + divisor / 2) // divisor * divisor)
     return nearest + divisor if nearest < 0.9 * value else nearest
 

@@ -124,6 +124,8 @@ class ResNet(ImageNetwork):
         norm_layer: Layers | None = None,
     ) -> None:
         super().__init__()
+        if len(layers) != 4:
+            raise ArgumentError(f"[ResNet] expected layers as the blocks of four stages, got {described(layers)}")
         dilated = [False] * 3 if replace_stride_with_dilation is None else list(replace_stride_with_dilation)
         if len(dilated) != 3:
             raise ArgumentError(

@@ -8,6 +8,7 @@ from typing import Any
 from alpha import Tensor, nn
 from alpha.models.parts import ImageNetwork, draw_weights, fan_out_normal, narrow_normal
 from alpha.models.registry import builder
+from alpha.nn.arguments import positive
 
 _CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 """Convolutions of each block by the number of layers with weights."""
@@ -53,9 +54,10 @@ def make_layers(cfg: Sequence[int | str], batch_norm: bool = False) -> nn.Sequen
     layers: list[nn.Module] = []
     inputs = 3
     for entry in cfg:
-        if isinstance(entry, str):
+        if entry == "M":
             layers.append(nn.MaxPool2d(2, 2))
         else:
+            entry = positive(entry, 'cfg, apart from "M",', "make_layers")
             layers.append(nn.Conv2d(inputs, entry, 3, padding=1))
             layers += [nn.BatchNorm2d(entry)] if batch_norm else []
             layers.append(nn.ReLU(inplace=True))

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from alpha import Tensor, nn
 from alpha import functions as F
-from alpha.arguments import whole
 from alpha.errors import ArgumentError, ShapeError
 from alpha.models.parts import MLP, Conv2dNormActivation, ImageNetwork, Layers, draw_weights
 from alpha.models.registry import builder
-from alpha.nn.arguments import empty_parameter, probability
+from alpha.nn.arguments import empty_parameter, positive, probability
 
 _LAYER_NORM = partial(nn.LayerNorm, eps=1e-6)
 _OLD_NAME = re.compile(r"(.*\.mlp)\.linear_([12])\.(.*)")
@@ -44,7 +43,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.num_heads = whole("SelfAttention", "num_heads", num_heads, least=1)
+        self.num_heads = positive(num_heads, "num_heads", "SelfAttention")
         if embed_dim % num_heads:
             raise ArgumentError(
                 f"[SelfAttention] expected num_heads that divides embed_dim {embed_dim}, got {num_heads}"
@@ -164,6 +163,8 @@ class VisionTransformer(ImageNetwork):
         conv_stem_configs: Sequence[ConvStemConfig] | None = None,
     ) -> None:
         super().__init__()
+        for argument, value in (("image_size", image_size), ("patch_size", patch_size), ("num_layers", num_layers)):
+            positive(value, argument, "VisionTransformer")
         if image_size % patch_size:
             raise ArgumentError(
                 f"[VisionTransformer] expected image_size as a multiple of patch_size {patch_size}, got {image_size}"
