@@ -57,11 +57,11 @@ def make_layers(cfg: Sequence[int | str], batch_norm: bool = False) -> nn.Sequen
         if entry == "M":
             layers.append(nn.MaxPool2d(2, 2))
         else:
-            entry = positive(entry, 'cfg, apart from "M",', "make_layers")
-            layers.append(nn.Conv2d(inputs, entry, 3, padding=1))
-            layers += [nn.BatchNorm2d(entry)] if batch_norm else []
+            outputs = positive(entry, 'cfg, apart from "M",', "make_layers")
+            layers.append(nn.Conv2d(inputs, outputs, 3, padding=1))
+            layers += [nn.BatchNorm2d(outputs)] if batch_norm else []
             layers.append(nn.ReLU(inplace=True))
-            inputs = entry
+            inputs = outputs
     return nn.Sequential(*layers)
 
 
