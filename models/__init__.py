@@ -45,6 +45,11 @@ from alpha.models.googlenet import (
     GoogLeNetOutputs,
     googlenet,
 )
+from alpha.models.inception import (
+    Inception3,
+    InceptionOutputs,
+    inception_v3,
+)
 from alpha.models.mnasnet import (
     MNASNet,
     mnasnet0_5,
@@ -119,6 +124,8 @@ __all__ = [
     "EfficientNet",
     "GoogLeNet",
     "GoogLeNetOutputs",
+    "Inception3",
+    "InceptionOutputs",
     "MNASNet",
     "MobileNetV2",
     "MobileNetV3",
@@ -149,6 +156,7 @@ __all__ = [
     "get_model",
     "get_model_builder",
     "googlenet",
+    "inception_v3",
     "list_models",
     "mnasnet0_5",
     "mnasnet0_75",

@@ -20,6 +20,14 @@ _MEANS, _DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _RELU = nn.ReLU(inplace=True)
 
 
+def renormalised(x: Tensor, layout: str) -> Tensor:
+    """Pixels normalised by 1/2 and 1/2, from those normalised by ImageNet's mean and deviation."""
+    shape = (1, 3, 1, 1) if layout == "NCHW" else (3,)
+    rows = [[d / 0.5 for d in _DEVIATIONS], [(m - 0.5) / 0.5 for m in _MEANS]]
+    factors, shifts = (alpha.tensor(row, dtype=x.dtype, device=x.device).reshape(shape) for row in rows)
+    return x * factors + shifts
+
+
 class GoogLeNetOutputs(NamedTuple):
     """The logits in training, beside those of the two auxiliary classifiers."""
 
@@ -152,7 +160,7 @@ class GoogLeNet(ImageNetwork):
     def forward(self, x: Tensor) -> Any:
         """Images to logits; in training, with auxiliary classifiers, to GoogLeNetOutputs."""
         if self.transform_input:
-            x = self._transformed(x)
+            x = renormalised(x, self.layout)
         x = self.conv3(self.conv2(self.maxpool1(self.conv1(x))))
         x = self.inception3b(self.inception3a(self.maxpool2(x)))
         x = self.inception4a(self.maxpool3(x))
@@ -162,13 +170,6 @@ class GoogLeNet(ImageNetwork):
         x = self.inception5b(self.inception5a(self.maxpool4(self.inception4e(x))))
         logits = self.fc(self.dropout(self.avgpool(x).flatten(1)))
         return GoogLeNetOutputs(logits, second, first) if self.training and self.aux_logits else logits
-
-    def _transformed(self, x: Tensor) -> Tensor:
-        """Pixels normalised by 1/2 and 1/2, from those normalised by ImageNet's mean and deviation."""
-        shape = (1, 3, 1, 1) if self.layout == "NCHW" else (3,)
-        rows = [[d / 0.5 for d in _DEVIATIONS], [(m - 0.5) / 0.5 for m in _MEANS]]
-        factors, shifts = (alpha.tensor(row, dtype=x.dtype, device=x.device).reshape(shape) for row in rows)
-        return x * factors + shifts
 
 
 googlenet = builder("googlenet", GoogLeNet)

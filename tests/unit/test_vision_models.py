@@ -58,6 +58,7 @@ NETWORKS: dict[str, tuple[int, Make]] = {
     "densenet": (32, lambda side: side.DenseNet(8, (2, 3), 16)),
     "efficientnet": (40, efficientnet),
     "googlenet": (32, lambda side: side.googlenet(init_weights=False, transform_input=True)),
+    "inception": (75, lambda side: side.inception_v3(init_weights=False, transform_input=True)),
     "mnasnet": (40, lambda side: side.mnasnet0_5()),
     "mobilenet_v2": (40, lambda side: side.mobilenet_v2(width_mult=0.35)),
     "mobilenet_v3": (40, lambda side: side.mobilenet_v3_small(width_mult=0.5, reduced_tail=True)),
@@ -144,7 +145,7 @@ def shapes(net: Any) -> dict[str, tuple[int, ...]]:
 def test_names_and_shapes_are_torchvisions(name: str) -> None:
     import torch
 
-    options = {"init_weights": False} if name == "googlenet" else {}
+    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     with torch.device("meta"):
         expected = torchvision_models().get_model(name, **options)
     net = models.get_model(name, layout="NCHW", **options)
@@ -225,16 +226,22 @@ def test_arguments_are_torchvisions() -> None:
     assert (np.asarray(zeros.bn2.weight) == 0).all() and (np.asarray(zeros.bn1.weight) == 1).all()
 
 
+DRAWN: dict[str, Make] = {
+    **{name: make for name, (_, make) in NETWORKS.items() if name not in ("alexnet", "vgg", "vgg_bn")},
+    "googlenet": lambda side: side.googlenet(init_weights=True),
+    "inception": lambda side: side.inception_v3(init_weights=True),
+}
+
+
 @ORACLE
-@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in ("alexnet", "vgg", "vgg_bn")])
+@pytest.mark.parametrize("name", DRAWN)
 def test_first_weights_are_distributed_as_torchvisions(name: str) -> None:
     """Means, deviations and largest values; what is constant is equal."""
     import torch
 
     torch.manual_seed(0)
     alpha.manual_seed(0)
-    make = NETWORKS[name][1]
-    twin, net = make(torchvision_models()), make(models).state_dict()
+    twin, net = DRAWN[name](torchvision_models()), DRAWN[name](models).state_dict()
     for key, tensor in twin.state_dict().items():
         expected, found = tensor.numpy(), np.asarray(net[key])
         if found.ndim > 1 and found.size > 500 and expected.std() > 0:
@@ -283,6 +290,7 @@ def test_models_by_name() -> None:
         (lambda: models.SqueezeNet("2_0"), '[SqueezeNet] expected version as one of "1_0", "1_1", got'),
         (lambda: models.densenet121(drop_rate=2), "[DenseNet] expected drop_rate from 0 to 1, got 2"),
         (lambda: models.googlenet(blocks=[nn.Conv2d]), "[GoogLeNet] expected blocks as three classes, got 1"),
+        (lambda: models.inception_v3(inception_blocks=[]), "[Inception3] expected inception_blocks as seven classes"),
         (lambda: models.mobilenet_v2(inverted_residual_setting=[[1]]), "[MobileNetV2] expected inverted_residual_"),
         (lambda: models.MobileNetV3([], 8), "[MobileNetV3] expected inverted_residual_setting with at least one"),
         (lambda: models.EfficientNet([], 0.1), "[EfficientNet] expected inverted_residual_setting with at least one"),
