@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from alpha import datasets as datasets
     from alpha import engine_suite as engine_suite
     from alpha import func as func
+    from alpha import models as models
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
@@ -104,7 +105,7 @@ def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
     if name == "checkpoint":
         return importlib.import_module("alpha.autograd.checkpoints").checkpoint
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "nn", "optim", "testing", "utils"):
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")
 

@@ -52,7 +52,8 @@ def from_torch(
     maps.
     """
     expected = module.state_dict() if module is not None else {}
-    arrays = {key: _to_array(key, value) for key, value in state_dict.items()}
+    current_name = getattr(module, "current_name", str)  # of a network whose published files hold older names
+    arrays = {current_name(key): _to_array(key, value) for key, value in state_dict.items()}
     filters = {key for key, array in arrays.items() if array.ndim in (4, 5)} if module is None else _filters(module)
     for key, array in arrays.items():
         if key in filters and array.ndim > 2:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("alpha", "nn", "optim", "cu32", "datasets")
+PACKAGES = ("alpha", "models", "nn", "optim", "cu32", "datasets")
 
 NAMES = {"float32", "float64", "uint8", "int32", "int64", "bool_"}
 OTHER_NAMES = {"float16", "bfloat16", "complex64", "complex128", "int8", "int16", "uint16", "uint32", "uint64"}

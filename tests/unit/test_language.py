@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("alpha", "nn", "optim", "datasets", "cu32", "benchmarks", "examples", "tests")
+FOLDERS = ("alpha", "nn", "optim", "models", "datasets", "cu32", "benchmarks", "examples", "tests")
 
 WORDS = {"bed", "beds", "board", "boards", "patience", "outlook", "question", "questions", "beside"}
 """Words that no name has as a part."""

@@ -12,7 +12,7 @@ import pytest
 import alpha
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = {"alpha": "alpha", **{name: f"alpha.{name}" for name in ("nn", "optim", "datasets", "cu32")}}
+PACKAGES = {"alpha": "alpha", **{name: f"alpha.{name}" for name in ("nn", "optim", "models", "datasets", "cu32")}}
 """The names of the packages in the folders at the top."""
 
 
@@ -154,6 +154,9 @@ PUBLIC = {
     "alpha/functions/norm.py:batch_norm",
     "alpha/functions/normalise.py:instance_norm",
     "nn/attention.py:MultiheadAttention.__init__",
+    "models/mobilenetv3.py:InvertedResidualConfig.__init__",
+    "models/parts.py:Conv2dNormActivation.__init__",
+    "models/vision_transformer.py:VisionTransformer.__init__",
     "nn/conv.py:ConvTransposeNd.__init__",  # ConvTranspose1d's, 2d's and 3d's
     "nn/embedding.py:EmbeddingBag.__init__",
     "nn/models/autoencoder.py:StackedDenoisingAutoencoder.fine_tune",
