@@ -18,7 +18,7 @@ else:
     Base = object
 
 
-class Context(Base):
+class Context(Base):  # type: ignore[misc]
     """What ``ctx`` has in PyTorch's form of a function."""
 
     _materializes = True

@@ -229,7 +229,8 @@ class Function(contexts.Context):
         """An argument's value, given as a tensor outside the graph, at the argument's place in the graph."""
         edge = self._edges[argument]
         if edge is None or not isinstance(edge[0], Function):
-            return value if edge is None else edge[0]
+            leaf: Tensor = value if edge is None else edge[0]
+            return leaf
         return _placed(value, edge)
 
     def backward_in_graph(self, *grads: Any) -> Any:

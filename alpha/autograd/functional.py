@@ -109,7 +109,7 @@ def jvp(
         if flowing:
             starts = [row for row, _ in flowing]
             options = {"create_graph": create_graph, "allow_unused": True, "materialize_grads": True}
-            found = grad(starts, probes, [vector for _, vector in flowing], **options)  # type: ignore[arg-type]
+            found = grad(starts, probes, [vector for _, vector in flowing], **options)
         else:
             found = tuple([zeros_like(result) for result in results])
     return output if create_graph else _detached(output), _packed(found, several_out)

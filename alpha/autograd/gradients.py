@@ -93,7 +93,9 @@ def _several(name: str, tensors: Any) -> list[Tensor]:
 
 def _given(gradients: Any, count: int) -> list[Tensor | None]:
     """A gradient, or None, for each of so many results."""
-    found = [None] * count if gradients is None else [gradients] if isinstance(gradients, Tensor) else list(gradients)
+    found: list[Tensor | None] = [None] * count
+    if gradients is not None:
+        found = [gradients] if isinstance(gradients, Tensor) else list(gradients)
     if len(found) != count:
         raise ArgumentError(f"[grad] expected a gradient for each of {count} outputs, got {len(found)}")
     return found

@@ -306,7 +306,7 @@ class Walk:
             mutex.release()
 
     def _settle(self) -> None:
-        prepared = []
+        prepared: list[tuple[Tensor, Tensor | None, Tensor]] = []
         for leaf, (grad, owned) in self.leaves.items():
             before = leaf.grad
             if self.create_graph:

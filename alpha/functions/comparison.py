@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -45,6 +45,10 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 _where.takes_integers = True
 
 
+@overload
+def where(condition: TensorLike) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: TensorLike, input: TensorLike, other: TensorLike) -> Tensor: ...
 def where(condition: TensorLike, input: TensorLike | None = None, other: TensorLike | None = None) -> Any:
     """input where the condition (bool) holds, else other; the three broadcast.
 

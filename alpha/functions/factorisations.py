@@ -114,7 +114,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
 class Orthogonal(Function):
     """Q and R of A = Q R."""
 
-    def forward(self, a: Tensor, mode: str) -> tuple[Tensor, Tensor]:
+    def forward(self, a: Tensor, mode: Any) -> tuple[Tensor, Tensor]:
         self.mode = mode
         q, r = on_host("qr", lambda x: tuple(np.linalg.qr(x, mode)), a)
         self.save(q, r, a)
@@ -186,7 +186,7 @@ def qr(A: Tensor, some: bool = True) -> QR:
 class Symmetric(Function):
     """Eigenvalues and eigenvectors of symmetric matrices."""
 
-    def forward(self, a: Tensor, lower: str) -> tuple[Tensor, Tensor]:
+    def forward(self, a: Tensor, lower: Any) -> tuple[Tensor, Tensor]:
         values, vectors = on_host("eigh", lambda x: tuple(np.linalg.eigh(x, lower)), a)
         self.save(values, vectors)
         return values, vectors
