@@ -58,6 +58,13 @@ def sequence(value: Any, name: str, layer: str) -> Iterable[Any]:
     return value
 
 
+def text(value: Any, name: str, function: str) -> str:
+    """The value, if it is a string."""
+    if not isinstance(value, str):
+        raise ArgumentError(f"[{function}] expected {name} as a string, got {described(value)}")
+    return value
+
+
 def choice(value: Any, options: tuple[str, ...], name: str, layer: str) -> str:
     """The value, if it is one of the options."""
     if not isinstance(value, str) or value not in options:

@@ -11,6 +11,7 @@ from alpha.arguments import flag
 from alpha.changes import Changes, at_once, clear_gradients, fill_with_zeros, setting
 from alpha.errors import ArgumentError, PartError
 from alpha.nn import state
+from alpha.nn.arguments import text
 from alpha.nn.hooks import Hooked, hooks_of
 from alpha.nn.parameter import Parameter
 from alpha.nn.parts import Parts
@@ -160,20 +161,20 @@ class Module(Hooked):
 
     def get_submodule(self, target: str) -> Module:
         """The module of a dotted name, ``"layers.0.conv"``; the module itself for ``""``."""
-        found = self
-        for name in target.split(".") if target else ():
+        found, path = self, text(target, "target", "get_submodule")
+        for name in path.split(".") if path else ():
             found = found._named_part("get_submodule", name, target, Module)
         return found
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter of a dotted name."""
-        path, _, name = target.rpartition(".")
+        path, _, name = text(target, "target", "get_parameter").rpartition(".")
         found: Parameter = self.get_submodule(path)._named_part("get_parameter", name, target, Parameter)
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer of a dotted name."""
-        path, _, name = target.rpartition(".")
+        path, _, name = text(target, "target", "get_buffer").rpartition(".")
         owner = self.get_submodule(path)
         found: Tensor = owner._named_part("get_buffer", name, target, Tensor)
         if name not in owner._buffer_names:

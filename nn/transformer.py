@@ -15,6 +15,7 @@ from alpha import functions as F
 from alpha.arguments import flag
 from alpha.dtypes import default_float, is_bool
 from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.operands import check_tensor
 from alpha.nn import fusion, init
 from alpha.nn.arguments import positive
 from alpha.nn.attention import MultiheadAttention
@@ -227,7 +228,7 @@ class TransformerDecoder(_Stack):
 
 def _is_causal(mask: Tensor | None) -> bool:
     """Whether a mask hides from each query just the keys behind it."""
-    if mask is None or mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or mask.shape[0] != mask.shape[1]:
         return False
     given, above = np.asarray(mask.detach()), np.triu(np.ones(mask.shape, bool), 1)
     return bool((given == (above if is_bool(mask.dtype) else np.where(above, -math.inf, 0))).all())
@@ -302,6 +303,7 @@ class Transformer(Module):
         memory_is_causal: bool = False,
     ) -> Tensor:
         """What the decoder makes of ``tgt`` and of the encoder's ``src``; masks as for ``MultiheadAttention``."""
+        check_tensor("Transformer", src, tgt)
         batch = 0 if self.batch_first else 1
         fits = src.ndim == tgt.ndim and src.ndim in (2, 3) and src.shape[-1] == tgt.shape[-1] == self.d_model
         if not fits or (src.ndim == 3 and src.shape[batch] != tgt.shape[batch]):

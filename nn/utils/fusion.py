@@ -15,6 +15,7 @@ from alpha.nn.conv import ConvNd
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.utils.arguments import check_module
 
 Layer = TypeVar("Layer", bound=Module)
 
@@ -93,6 +94,7 @@ def _statistics(name: str, bn: Module) -> Statistics:
 
 def _fused(name: str, layer: Layer, bn: Module) -> Layer:
     """A copy of a layer; both have to be in evaluation mode."""
+    check_module(name, bn)
     if layer.training or bn.training:
         raise ArgumentError(f"[{name}] expected both layers in evaluation mode, got one in training: call eval()")
     return copy.deepcopy(layer)

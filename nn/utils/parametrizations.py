@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from alpha import Tensor, random
 from alpha import functions as F
+from alpha.arguments import one_axis
 from alpha.autograd import no_grad
-from alpha.errors import ArgumentError
-from alpha.nn.arguments import positive
+from alpha.nn.arguments import positive, text
 from alpha.nn.module import Module
-from alpha.nn.parameter import Parameter
-from alpha.nn.utils.parametrize import register_parametrization
+from alpha.nn.utils.arguments import check_module, parameter_of, positive_number
+from alpha.nn.utils.parametrize import is_parametrized, register_parametrization
 from alpha.nn.utils.spectral import SpectralNorm, matrix_axes
 from alpha.nn.utils.weight_norm import checked_dim, lengths
 
@@ -112,24 +112,21 @@ def spectral_norm(
     """
     weight = _weight("spectral_norm", module, name)
     positive(n_power_iterations, "n_power_iterations", "spectral_norm")
-    if not eps > 0:
-        raise ArgumentError(f"[spectral_norm] expected eps > 0, got {eps}")
+    eps = positive_number("spectral_norm", "eps", eps)
     axes = matrix_axes(module, weight) if dim is None or weight.ndim < 2 else _with_first(weight, dim)
     register_parametrization(module, name, _SpectralNorm(weight.detach(), axes, n_power_iterations, eps))
     return module
 
 
 def _with_first(weight: Tensor, dim: int) -> tuple[int, ...]:
-    first = checked_dim("spectral_norm", dim % weight.ndim, weight)
-    assert first is not None
+    first = one_axis("spectral_norm", dim, weight.ndim)
     return (first, *[axis for axis in range(weight.ndim) if axis != first])
 
 
 def _weight(function: str, module: Module, name: str) -> Tensor:
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Tensor) or (name in vars(module) and not isinstance(weight, Parameter)):
-        raise ArgumentError(
-            f"[{function}] expected a Parameter called {name}, got {type(weight).__name__}: name the weight of this "
-            f"{type(module).__name__}"
-        )
-    return weight
+    """The weight, which may have parametrizations already."""
+    check_module(function, module)
+    if is_parametrized(module, text(name, "name", function)):
+        weight: Tensor = getattr(module, name)
+        return weight
+    return parameter_of(function, module, name)

@@ -10,9 +10,11 @@ from alpha.arguments import flag
 from alpha.autograd import no_grad
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.operands import check_tensor
+from alpha.nn.arguments import text
 from alpha.nn.containers import ModuleDict, ModuleList
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.utils.arguments import check_module
 
 __all__ = ["ParametrizationList", "is_parametrized", "register_parametrization", "remove_parametrizations"]
 
@@ -93,6 +95,8 @@ def register_parametrization(
     """
     name = "register_parametrization"
     unsafe = flag(name, "unsafe", unsafe)
+    check_module(name, module)
+    tensor_name = text(tensor_name, "tensor_name", name)
     if not isinstance(parametrization, Module):
         raise ArgumentError(f"[{name}] expected a Module as parametrization, got {described(parametrization)}")
     if is_parametrized(module, tensor_name):
@@ -170,7 +174,8 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
         leave_parametrized: whether it keeps its present value; else it is the original, of which there is one.
     """
     name = "remove_parametrizations"
-    if not is_parametrized(module, tensor_name):
+    check_module(name, module)
+    if not is_parametrized(module, text(tensor_name, "tensor_name", name)):
         raise ArgumentError(f"[{name}] expected a parametrized tensor of this module, got {tensor_name!r}")
     table = _table(module)
     kept: ParametrizationList = table[tensor_name]

@@ -13,6 +13,7 @@ from alpha.hooks import RemovableHandle
 from alpha.nn.hooks import Hooks, Registered, hooks_of
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.utils.arguments import check_module, parameter_of
 
 Layer = TypeVar("Layer", bound=Module)
 
@@ -28,7 +29,8 @@ def lengths(v: Tensor, dim: int | None) -> Tensor:
 
 def checked_dim(function: str, dim: int | None, weight: Tensor) -> int | None:
     """The axis, if the weight has it; None, and -1 as in PyTorch, are all together."""
-    return None if dim is None or dim == -1 else one_axis(function, dim, weight.ndim)
+    is_of_all = dim is None or (isinstance(dim, int) and dim == -1)
+    return None if is_of_all else one_axis(function, dim, weight.ndim)
 
 
 class WeightNorm:
@@ -60,12 +62,7 @@ def weight_norm(module: Layer, name: str = "weight", dim: int | None = 0) -> Lay
         name: the weight's.
         dim: the axis along which each entry has a length of its own; None for one length of all.
     """
-    weight = getattr(module, name, None)
-    if not isinstance(weight, Parameter):
-        raise ArgumentError(
-            f"[weight_norm] expected a Parameter called {name}, got {type(weight).__name__}: name a weight of this "
-            f"{type(module).__name__} that has no weight norm yet"
-        )
+    weight = parameter_of("weight_norm", module, name)
     norm = WeightNorm(name, checked_dim("weight_norm", dim, weight))
     for suffix in ("g", "v"):
         module._check_name(f"{name}_{suffix}", "weight_norm", {})
@@ -86,6 +83,7 @@ def weight_norm(module: Layer, name: str = "weight", dim: int | None = 0) -> Lay
 
 def remove_weight_norm(module: Layer, name: str = "weight") -> Layer:
     """Makes the weight as it is now one parameter again; returns the module."""
+    check_module("remove_weight_norm", module)
     found = [getattr(hook, "__self__", None) for hook in hooks_of(module, "before")]
     norm = next((one for one in found if isinstance(one, WeightNorm) and one.name == name), None)
     if norm is None or module._hooks is None:

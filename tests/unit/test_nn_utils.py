@@ -10,7 +10,7 @@ import pytest
 
 import alpha
 from alpha import nn
-from alpha.errors import ArgumentError, CheckpointError, ShapeError
+from alpha.errors import AlphaError, ArgumentError, CheckpointError, ShapeError
 from alpha.nn import utils
 from alpha.nn.utils import parametrizations, parametrize
 
@@ -181,7 +181,7 @@ def test_misused_parametrizations_say_so() -> None:
         parametrize.remove_parametrizations(layer, "bias")
     with pytest.raises(ArgumentError, match="weight norm of weight"):
         utils.remove_weight_norm(nn.Linear(2, 2))
-    with pytest.raises(ArgumentError, match="no weight norm yet"):
+    with pytest.raises(ArgumentError, match="not normalised yet"):
         utils.weight_norm(utils.weight_norm(nn.Linear(2, 2)))
 
 
@@ -279,3 +279,24 @@ def test_lazy_layers_refuse_what_they_cannot_take() -> None:
     buffer = nn.UninitializedBuffer()
     buffer.materialize((2, 3), dtype=alpha.float64)
     assert type(buffer) is alpha.Tensor and buffer.shape == (2, 3) and buffer.dtype == alpha.float64
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: utils.weight_norm(nn.Linear(2, 2), None),  # type: ignore[arg-type]
+        lambda: utils.weight_norm(nn.Linear(2, 2), dim=np.zeros(3)),  # type: ignore[arg-type]
+        lambda: utils.remove_weight_norm(None),  # type: ignore[type-var]
+        lambda: parametrizations.weight_norm("x"),  # type: ignore[type-var]
+        lambda: parametrizations.spectral_norm(nn.Linear(2, 2), eps=None),  # type: ignore[arg-type]
+        lambda: parametrizations.spectral_norm(nn.Linear(2, 2), dim="x"),  # type: ignore[arg-type]
+        lambda: parametrize.register_parametrization(None, "weight", nn.ReLU()),  # type: ignore[arg-type]
+        lambda: parametrize.register_parametrization(nn.Linear(2, 2), [], nn.ReLU()),  # type: ignore[arg-type]
+        lambda: utils.fuse_conv_bn_eval(nn.Conv2d(1, 1, 1).eval(), None),  # type: ignore[arg-type]
+        lambda: nn.Linear(1, 1).get_submodule(3),  # type: ignore[arg-type]
+        lambda: nn.Linear(1, 1).get_parameter(None),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_arguments_are_refused(call: Any) -> None:
+    with pytest.raises(AlphaError, match=r"^\[\w+\] expected"):
+        call()
