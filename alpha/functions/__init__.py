@@ -34,6 +34,7 @@ from alpha.functions import scattering as _scattering
 from alpha.functions import selection as _selection
 from alpha.functions import shape as _shape
 from alpha.functions import sorting as _sorting
+from alpha.functions import splitting as _splitting
 from alpha.functions import statistics as _statistics
 from alpha.functions import vector_norms as _vector_norms
 from alpha.functions import views as _views
@@ -71,6 +72,7 @@ from alpha.functions.scattering import *  # noqa: F403
 from alpha.functions.selection import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
 from alpha.functions.sorting import *  # noqa: F403
+from alpha.functions.splitting import *  # noqa: F403
 from alpha.functions.statistics import *  # noqa: F403
 from alpha.functions.vector_norms import *  # noqa: F403
 from alpha.functions.views import *  # noqa: F403
@@ -108,6 +110,7 @@ __all__ += _scattering.__all__
 __all__ += _selection.__all__
 __all__ += _shape.__all__
 __all__ += _sorting.__all__
+__all__ += _splitting.__all__
 __all__ += _statistics.__all__
 __all__ += _vector_norms.__all__
 __all__ += _views.__all__

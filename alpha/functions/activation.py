@@ -14,7 +14,7 @@ from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.functions.piecewise import of_floats
-from alpha.functions.shape import split
+from alpha.functions.splitting import split
 from alpha.launches import SOFTMAX
 from alpha.tensor import Tensor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -467,6 +467,10 @@ def _rounded(name: str, x: TensorLike) -> Tensor:
 # -- selection ---------------------------------------------------------------------------------------------------
 
 
+@overload
+def where(condition: TensorLike) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: TensorLike, x: TensorLike, y: TensorLike) -> Tensor: ...
 def where(condition: TensorLike, x: TensorLike = None, y: TensorLike = None) -> Any:
     """x where the condition (bool) holds, else y; the three broadcast. Of a condition alone ``nonzero`` as a tuple."""
     if x is None and y is None:

@@ -15,7 +15,8 @@ from alpha.composed import arrays
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import call, check_room, check_tensor, common_dtype
-from alpha.functions.shape import cut_along, reshape, split, squeeze, transpose
+from alpha.functions.shape import reshape, squeeze, transpose
+from alpha.functions.splitting import cut_along, split
 from alpha.launches import CONCAT, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides
 

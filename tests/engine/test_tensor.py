@@ -30,6 +30,7 @@ from alpha.functions import (
     selection,
     shape,
     sorting,
+    splitting,
     statistics,
     vector_norms,
     views,
@@ -325,7 +326,7 @@ def test_every_function_of_a_tensor_is_a_method() -> None:
     """The function itself, or a method of its name that takes shapes and axes one by one as well."""
     families = (
         contraction, diagonals, elementwise, extremes, indexing, inplace, joining, linalg, lookups, products, reduction,
-        running, scattering, selection, shape, sorting, statistics, vector_norms, views,
+        running, scattering, selection, shape, sorting, splitting, statistics, vector_norms, views,
     )  # fmt: skip
     functions = {name for family in families for name in family.__all__}
     of_several = {

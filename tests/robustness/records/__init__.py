@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.robustness.records import arrays, creation, layers, pointwise, products, reductions, shapes, training
+from tests.robustness.records import arrays, creation, layers, orders, pointwise, products, reductions, shapes, training
 
 RECORDS = [
     *pointwise.RECORDS,
     *reductions.RECORDS,
     *shapes.RECORDS,
     *arrays.RECORDS,
+    *orders.RECORDS,
     *products.RECORDS,
     *layers.RECORDS,
     *creation.RECORDS,
