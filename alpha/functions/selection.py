@@ -234,7 +234,7 @@ def repeat_interleave(
     name = "repeat_interleave"
     check_tensor(name, x)
     if repeats is None:
-        index = np.repeat(np.arange(x.numel()), _counts(name, x, x.numel()))
+        index = np.repeat(np.arange(x.numel(), dtype=x.dtype), _counts(name, x, x.numel()))
         return x.engine.from_numpy(index)
     x, axis = (reshape(x, (x.numel(),)), 0) if dim is None else (x, dim)
     x = x if x.shape else reshape(x, (1,))
