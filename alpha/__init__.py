@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
     __path__.append(str(Path(__file__).parent.parent))
 
-from alpha import autograd, errors, functions, linalg, methods, random
+from alpha import autograd, errors, functions, late, linalg, methods, random, special
 from alpha.autograd import (
     Function,
     enable_grad,
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from alpha import datasets as datasets
     from alpha import engine_suite as engine_suite
     from alpha import func as func
+    from alpha import models as models
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
+    from alpha import utils as utils
     from alpha.autograd.checkpoints import checkpoint as checkpoint
 
 methods.attach()
@@ -92,6 +94,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "set_image_layout",
     "set_grad_enabled",
     "set_search",
+    "special",
     "tensor",
     "uint8",
     *functions.__all__,
@@ -102,6 +105,9 @@ def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
     if name == "checkpoint":
         return importlib.import_module("alpha.autograd.checkpoints").checkpoint
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "nn", "optim", "testing"):
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")
+
+
+late.watch()

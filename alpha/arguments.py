@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,23 @@ _PLAIN_AXES, _PLAIN_LENGTH = 4, 2**15 - 1
 
 MAX_AXES = 64
 """Most axes of a tensor: NumPy's arrays have no more."""
+
+
+MOST_ENTRIES = 1 << 20
+"""Most entries of a list of tensors or numbers."""
+
+
+def listed(function: str, name: str, value: Any) -> list[Any]:
+    """The elements of a list, tuple, set or generator as a list; ArgumentError for anything else."""
+    is_one = isinstance(value, str | bytes | range) or hasattr(value, "dtype")  # a tensor or an array
+    if is_one or not isinstance(value, Iterable):
+        raise ArgumentError(f"[{function}] expected {name} as a list, got {described(value)}")
+    found: list[Any] = []
+    for entry in value:
+        if len(found) == MOST_ENTRIES:
+            raise ArgumentError(f"[{function}] expected {name} of at most {MOST_ENTRIES} entries, got more")
+        found.append(entry)
+    return found
 
 
 def one_axis(function: str, dim: Any, ndim: int) -> int:

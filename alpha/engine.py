@@ -56,6 +56,8 @@ from alpha.records import (
     Operand,
     PointwiseStep,
     RangeCheck,
+    RowCall,
+    RowPass,
     RunningStatistics,
     Scalar,
     WeightedPairs,
@@ -322,6 +324,13 @@ class Engine(ABC):
         messages. ``out``: where the only result goes, of that shape and dtype; it may be one of the tensors or a part.
         """
         return pointwise.pointwise(self, function, program, tensors, numbers, out)
+
+    def row_pass(self, wanted: RowPass) -> RowCall:
+        """What computes a point-wise function over rows of matrices, some of them in each call.
+
+        What a call needs to know of the matrices may be found once for all calls.
+        """
+        return pointwise.row_pass(self, wanted)
 
     def pointwise_sum(
         self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], mean: bool

@@ -18,74 +18,20 @@ from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError
 from alpha.functions import activation, creation, drawing, elementwise, extremes, indexing, inplace, joining, linalg
-from alpha.functions.operands import check_bool, check_tensor, is_operand
+from alpha.functions.operands import check_tensor, is_operand
+from alpha.pointwise_methods import PointwiseMethods
 from alpha.tensor import Tensor
 
 
-class Methods(ArrayMethods):  # noqa: PLW1641 (Tensor has its __hash__)
+class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its __hash__)
     """What Tensor has beside its own methods; ``self`` is a Tensor."""
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
-    __add__ = elementwise.add
-    __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __floordiv__ = elementwise.floor_divide
-    __mod__ = elementwise.remainder
-    __pow__ = elementwise.pow
     __matmul__ = linalg.matmul
-    __neg__ = elementwise.neg
-    __abs__ = elementwise.abs
-    __lt__ = elementwise.lt
-    __le__ = elementwise.le
-    __gt__ = elementwise.gt
-    __ge__ = elementwise.ge
-
-    def __radd__(self: Any, other: Any) -> Tensor:
-        return elementwise.add(other, self)
-
-    def __rsub__(self: Any, other: Any) -> Tensor:
-        return elementwise.sub(other, self)
-
-    def __rmul__(self: Any, other: Any) -> Tensor:
-        return elementwise.mul(other, self)
-
-    def __rtruediv__(self: Any, other: Any) -> Tensor:
-        return elementwise.div(other, self)
-
-    def __rfloordiv__(self: Any, other: Any) -> Tensor:
-        return elementwise.floor_divide(other, self)
-
-    def __rmod__(self: Any, other: Any) -> Tensor:
-        return elementwise.remainder(other, self)
-
-    def __rpow__(self: Any, other: Any) -> Tensor:
-        return elementwise.pow(other, self)
 
     def __rmatmul__(self: Any, other: Any) -> Tensor:
         return linalg.matmul(other, self)
-
-    def __invert__(self: Any) -> Tensor:
-        return elementwise.logical_not(check_bool("~", self))
-
-    def __and__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_and(check_bool("&", self), check_bool("&", other))
-
-    def __rand__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_and(check_bool("&", other), check_bool("&", self))
-
-    def __or__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_or(check_bool("|", self), check_bool("|", other))
-
-    def __ror__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_or(check_bool("|", other), check_bool("|", self))
-
-    def __xor__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_xor(check_bool("^", self), check_bool("^", other))
-
-    def __rxor__(self: Any, other: Any) -> Tensor:
-        return elementwise.logical_xor(check_bool("^", other), check_bool("^", self))
 
     # What no function takes (None, a string) is unequal, as everywhere in Python.
     def __eq__(self: Any, other: object) -> Tensor:  # type: ignore[override]
@@ -107,58 +53,14 @@ class Methods(ArrayMethods):  # noqa: PLW1641 (Tensor has its __hash__)
             )
         return builtins.bool(extremes.any(elementwise.eq(self, value)).item())
 
-    # -- element-wise ------------------------------------------------------------------------------------------------
+    # -- functions of other families ---------------------------------------------------------------------------------
 
-    abs = elementwise.abs
-    add = elementwise.add
-    ceil = elementwise.ceil
-    clamp = elementwise.clamp
-    cos = elementwise.cos
-    div = elementwise.div
-    eq = elementwise.eq
-    erf = elementwise.erf
-    exp = elementwise.exp
-    expm1 = elementwise.expm1
-    floor = elementwise.floor
-    floor_divide = elementwise.floor_divide
-    ge = elementwise.ge
-    gt = elementwise.gt
-    isfinite = elementwise.isfinite
-    isnan = elementwise.isnan
-    le = elementwise.le
-    log = elementwise.log
-    log1p = elementwise.log1p
     log_softmax = activation.log_softmax
-    logical_and = elementwise.logical_and
-    logical_not = elementwise.logical_not
-    logical_or = elementwise.logical_or
-    logical_xor = elementwise.logical_xor
-    lt = elementwise.lt
-    maximum = elementwise.maximum
-    minimum = elementwise.minimum
-    mul = elementwise.mul
-    ne = elementwise.ne
-    neg = elementwise.neg
-    pow = elementwise.pow
-    reciprocal = elementwise.reciprocal
     relu = activation.relu
-    remainder = elementwise.remainder
-    rsqrt = elementwise.rsqrt
-    sigmoid = elementwise.sigmoid
-    sign = elementwise.sign
-    sin = elementwise.sin
     softmax = activation.softmax
-    sqrt = elementwise.sqrt
-    square = elementwise.square
-    sub = elementwise.sub
-    tanh = elementwise.tanh
 
     bernoulli = drawing.bernoulli
     multinomial = drawing.multinomial
-
-    def where(self: Any, condition: Any, other: Any) -> Tensor:
-        """The elements where the condition holds, elsewhere the other's."""
-        return elementwise.where(condition, self, other)
 
     # -- dtype, engine, layout ---------------------------------------------------------------------------------------
 
@@ -241,52 +143,10 @@ class Methods(ArrayMethods):  # noqa: PLW1641 (Tensor has its __hash__)
 
     # -- in place ----------------------------------------------------------------------------------------------------
 
-    add_ = __iadd__ = inplace.add_
-    sub_ = __isub__ = inplace.sub_
-    mul_ = __imul__ = inplace.mul_
-    div_ = __itruediv__ = inplace.div_
     copy_ = inplace.copy_
-    abs_ = inplace.written_by(elementwise.abs)
-    ceil_ = inplace.written_by(elementwise.ceil)
-    clamp_ = inplace.written_by(elementwise.clamp)
-    cos_ = inplace.written_by(elementwise.cos)
-    eq_ = inplace.written_by(elementwise.eq)
-    erf_ = inplace.written_by(elementwise.erf)
-    exp_ = inplace.written_by(elementwise.exp)
-    expm1_ = inplace.written_by(elementwise.expm1)
-    floor_ = inplace.written_by(elementwise.floor)
-    floor_divide_ = inplace.written_by(elementwise.floor_divide)
-    ge_ = inplace.written_by(elementwise.ge)
-    gt_ = inplace.written_by(elementwise.gt)
-    le_ = inplace.written_by(elementwise.le)
-    log1p_ = inplace.written_by(elementwise.log1p)
-    log_ = inplace.written_by(elementwise.log)
-    logical_and_ = inplace.written_by(elementwise.logical_and)
-    logical_not_ = inplace.written_by(elementwise.logical_not)
-    logical_or_ = inplace.written_by(elementwise.logical_or)
-    logical_xor_ = inplace.written_by(elementwise.logical_xor)
-    lt_ = inplace.written_by(elementwise.lt)
-    ne_ = inplace.written_by(elementwise.ne)
-    neg_ = inplace.written_by(elementwise.neg)
-    pow_ = inplace.written_by(elementwise.pow)
-    reciprocal_ = inplace.written_by(elementwise.reciprocal)
     relu_ = inplace.written_by(activation.relu)
-    remainder_ = inplace.written_by(elementwise.remainder)
-    rsqrt_ = inplace.written_by(elementwise.rsqrt)
-    sigmoid_ = inplace.written_by(elementwise.sigmoid)
-    sign_ = inplace.written_by(elementwise.sign)
-    sin_ = inplace.written_by(elementwise.sin)
-    sqrt_ = inplace.written_by(elementwise.sqrt)
-    square_ = inplace.written_by(elementwise.square)
-    tanh_ = inplace.written_by(elementwise.tanh)
     normal_ = drawing.normal_
     uniform_ = drawing.uniform_
-    __ifloordiv__ = inplace.floor_divide_
-    __imod__ = inplace.remainder_
-    __ipow__ = inplace.pow_
-    __iand__ = inplace.logical_and_
-    __ior__ = inplace.logical_or_
-    __ixor__ = inplace.logical_xor_
     __setitem__ = indexing.setitem
 
     def __delitem__(self: Any, key: Any) -> None:
@@ -316,7 +176,7 @@ def _as_this(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
 
 def attach() -> None:
     """Gives Tensor the methods."""
-    for family in (ArrayMethods, Methods):
+    for family in (ArrayMethods, PointwiseMethods, Methods):
         for name, method in vars(family).items():
             if isinstance(method, FunctionType | property):
                 setattr(Tensor, name, method)

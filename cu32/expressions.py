@@ -16,7 +16,7 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.scalars import INTEGERS, Floats, Integers
 from alpha.cu32.strided import LOOP_OPERANDS
 from alpha.errors import EngineError
-from alpha.expressions import elementary, integers
+from alpha.expressions import integers, writers
 from alpha.expressions.program import Program
 
 STRIDED, DENSE, SAME = "strided", "dense", "same"
@@ -224,7 +224,7 @@ def statements(program: Program, kind: str) -> tuple[list[str], bool]:
     """
     lines: list[str] = []
     scalars = Integers(kind, lines) if kind in INTEGERS else Floats(kind, lines)
-    functions = integers.FUNCTIONS if kind in INTEGERS else elementary.FUNCTIONS
+    functions = integers.FUNCTIONS if kind in INTEGERS else writers.FUNCTIONS
     slots = [*(f"x{k}" for k in range(program.tensors)), *(f"n{k}" for k in range(program.count_of_numbers))]
     for one in program.instructions:
         if one.operation == "constant":

@@ -174,6 +174,11 @@ class Integers(Statements, IntegerOperations):
     def compare(self, condition: str, x: Value, y: Value) -> Value:
         return self.let("bool", _CONDITIONS["une" if condition == "ne" else f"o{condition}"].format(x=x, y=y))
 
+    def bitwise(self, operation: str, x: Value, y: Value) -> Value:
+        if operation == "shr":
+            return self.let(self.kind, f"({self.kind})({x} >> {y})")
+        return self._wrapped(x, _INTEGERS[operation], y)
+
     def quotient(self, x: Value, y: Value) -> Value:
         """By kernels/integers.cuh."""
         self.has_loops = True

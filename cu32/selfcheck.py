@@ -24,7 +24,21 @@ from alpha import cache as disk
 from alpha import update_rules
 from alpha.cu32 import compiler
 from alpha.errors import ArgumentError, EngineError, OutOfMemoryError
-from alpha.expressions import arithmetic, coefficients, division, dropout, elementary, graph, integers, program, rules
+from alpha.expressions import (
+    arithmetic,
+    coefficients,
+    division,
+    dropout,
+    elementary,
+    graph,
+    integers,
+    polygammas,
+    program,
+    rules,
+    special,
+    trigonometry,
+    writers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -195,7 +209,22 @@ def _sources(family: str) -> str:
     return hashlib.sha256(_common() + (file.read_bytes() if file.exists() else b"")).hexdigest()
 
 
-_WRITING = (arithmetic, graph, program, elementary, division, integers, dropout, coefficients, rules, update_rules)
+_WRITING = (
+    arithmetic,
+    graph,
+    program,
+    elementary,
+    trigonometry,
+    special,
+    writers,
+    polygammas,
+    division,
+    integers,
+    dropout,
+    coefficients,
+    rules,
+    update_rules,
+)
 """What stands outside the engine and decides what its kernels compute."""
 
 

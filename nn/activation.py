@@ -98,16 +98,17 @@ class Mish(InplaceActivation):
 class Softplus(Module):
     """log(1 + exp(beta * x)) / beta; see ``functional.softplus``."""
 
-    def __init__(self, beta: float = 1.0) -> None:
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
         self.beta = number("Softplus", "beta", beta)
+        self.threshold = number("Softplus", "threshold", threshold)
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
-        return F.softplus(x, self.beta)
+        return F.softplus(x, self.beta, self.threshold)
 
     def extra_repr(self) -> str:
-        return f"beta={self.beta}"
+        return f"beta={self.beta}, threshold={self.threshold}"
 
 
 class LogSigmoid(Module):

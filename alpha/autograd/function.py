@@ -12,6 +12,7 @@ from alpha.autograd.modes import FORWARD, THREAD, innermost, is_grad_enabled
 from alpha.dtypes import FLOATS, is_float
 from alpha.errors import ArgumentError, GraphError
 from alpha.expressions.symbols import Symbol
+from alpha.hooks import RemovableHandle
 from alpha.tensor import Storage, Tensor
 
 _sequence = itertools.count()
@@ -53,7 +54,7 @@ class Function(contexts.Context):
 
     _saved: tuple[Saved | None, ...] | None = ()
     _exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
-    _hooks: dict[int, list[Callable[[Tensor], Tensor | None]]] | None = None
+    _hooks: dict[int, dict[RemovableHandle, Callable[[Tensor], Tensor | None]]] | None = None
     # A weak reference: the tensor holds this node, and a cycle would keep the graph's memory until a garbage
     # collection.
     _retained: dict[int, weakref.ref[Tensor]] | None = None

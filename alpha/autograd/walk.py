@@ -16,6 +16,7 @@ from alpha.changes import finish
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
 from alpha.expressions.graph import Graph, Node
 from alpha.expressions.program import Program
+from alpha.hooks import RemovableHandle
 from alpha.locks import RobustLock
 from alpha.tensor import Tensor
 
@@ -231,7 +232,7 @@ class Walk:
 
     def _observe(self, function: Function, index: int, grad: Tensor) -> Tensor:
         """Runs the hooks of an output, and keeps its gradient where ``retain_grad`` asked for it."""
-        for hook in tuple((function._hooks or {}).get(index, ())):
+        for hook in tuple((function._hooks or {}).get(index, {}).values()):
             grad = checked_hook(hook, grad)
         retained = (function._retained or {}).get(index)
         tensor = retained() if retained is not None else None
@@ -271,7 +272,7 @@ class Walk:
         if grad.dtype is not leaf.dtype and grad.dtype != leaf.dtype:
             grad, owned = grad.astype(leaf.dtype), True
         if leaf._leaf_hooks:
-            for hook in tuple(leaf._leaf_hooks):
+            for hook in tuple(leaf._leaf_hooks.values()):
                 if type(hook) is AfterAccumulation:
                     continue
                 replaced = checked_hook(hook, grad)
@@ -325,7 +326,7 @@ class Walk:
             finish(give)
             raise
         for leaf in self.leaves:
-            for hook in tuple(leaf._leaf_hooks or ()):
+            for hook in tuple((leaf._leaf_hooks or {}).values()):
                 if type(hook) is AfterAccumulation:
                     hook.function(leaf)
 
@@ -339,18 +340,17 @@ class AfterAccumulation(NamedTuple):
         """Where it stands among the hooks that see contributions, it changes none."""
 
 
-def register_post_accumulate_grad_hook(leaf: Tensor, hook: Callable[[Tensor], Any]) -> Callable[[], None]:
-    """Calls ``hook(leaf)`` when a backward has added all of a leaf's gradient to ``.grad``. Returns what removes it."""
+def register_post_accumulate_grad_hook(leaf: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+    """Calls ``hook(leaf)`` when a backward has added all of a leaf's gradient to ``.grad``."""
     if leaf._node is not None or not leaf.requires_grad:
         raise GraphError("[register_post_accumulate_grad_hook] expected a leaf that requires grad, got another tensor")
     if not callable(hook):
         raise ArgumentError(
             f"[register_post_accumulate_grad_hook] expected a function of the leaf, got {described(hook)}"
         )
-    entry = AfterAccumulation(hook)
-    leaf._leaf_hooks = hooks = leaf._leaf_hooks if leaf._leaf_hooks is not None else []
-    hooks.append(entry)
-    return lambda: hooks.remove(entry)
+    if leaf._leaf_hooks is None:
+        leaf._leaf_hooks = {}
+    return RemovableHandle(leaf._leaf_hooks, AfterAccumulation(hook))
 
 
 def _misshapen(target: str, shape: tuple[int, ...], engine: Any, grad: Tensor) -> ShapeError:

@@ -11,14 +11,44 @@ import numpy as np
 from alpha.arguments import broadcast_shapes
 from alpha.composed.arrays import cast, filled
 from alpha.dtypes import bool_
+from alpha.expressions import special
 from alpha.expressions.graph import OPERATIONS, evaluated
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
     from alpha.expressions.program import Program
+    from alpha.records import RowCall, RowPass
 
 Value = Any  # Tensor | float | bool
+
+_BY_NUMPY = frozenset([
+    "exp2", "log2", "log10", "tan", "atan", "atan2", "trunc", "round", "fmod", "copysign", "exponent", "nextafter",
+    *special.FUNCTIONS,
+])  # fmt: skip
+"""What the contract does not ask of engines: it is computed on the host."""
+
+
+def row_pass(engine: Engine, wanted: RowPass) -> RowCall:
+    """Computes a row pass into new memory, and copies."""
+
+    def run(start: int, count: int, given: Tensor) -> None:
+        def rows(x: Tensor) -> Tensor:
+            shape, strides, dtype = wanted.layout(x, count)
+            return Tensor(x.storage, x.offset + (start * strides[0] if wanted.moves(x) else 0), shape, strides, dtype)
+
+        size = given.shape[1] // wanted.parts
+        tensors = [
+            given.strided(given.offset + x * size * given.strides[1], (count, size), given.strides)
+            if isinstance(x, int)
+            else rows(x)
+            for x in wanted.tensors
+        ]
+        results = engine.pointwise(wanted.function, wanted.program, tensors, ())
+        for result, out in zip(results, wanted.outs, strict=True):
+            engine.copy(result, rows(out))
+
+    return run
 
 
 def pointwise(
@@ -80,6 +110,11 @@ def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.d
         return operands[1] if operands[0] else operands[2]
     if operation == "where" and not any(isinstance(x, Tensor) for x in operands[1:]):
         operands[1] = filled(engine, (), operands[1], dtype)  # else they took the dtype of the condition
+    if operation in _BY_NUMPY:
+        values = [engine.to_numpy(x) if isinstance(x, Tensor) else dtype.type(x) for x in operands]
+        with np.errstate(all="ignore"):
+            found = engine.from_numpy(np.asarray(OPERATIONS[operation].evaluate(*values), dtype))
+        return found if out is None else _written(engine, out, found)
     if operation == "expm1":
         (x,) = operands
         half = do("tanh", do("mul", x, 0.5))  # tanh(x / 2) * (exp(x) + 1), which loses nothing near 0
@@ -94,6 +129,11 @@ def _computed(engine: Engine, operation: str, operands: list[Value], dtype: np.d
         root = do("sqrt", operands[0])
         return do("reciprocal", root, out=root)
     return do(operation, *operands, out=out)
+
+
+def _written(engine: Engine, out: Tensor, value: Tensor) -> Tensor:
+    _fill(engine, out, value)
+    return out
 
 
 def _is(value: Value, number: float) -> bool:

@@ -6,9 +6,10 @@ import math
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
-Value = str
-"""The name of a value in an engine's language, or a constant."""
+Value = Any
+"""The name of a value in an engine's language or a constant, as text; or an array (``alpha.expressions.arrays``)."""
 
 
 class Operations(ABC):
@@ -85,7 +86,7 @@ class Arithmetic(Operations):
 
     @abstractmethod
     def call(self, function: str, *operands: Value) -> Value:
-        """One of fabs, sqrt, floor, ceil, trunc, copysign: all are exact, or rounded once."""
+        """One of fabs, sqrt, floor, ceil, trunc, rint, copysign: all are exact, or rounded once."""
 
     def polynomial(self, x: Value, coefficients: Sequence[float]) -> Value:
         """A polynomial by its coefficients from the constant on, by Horner's rule."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from alpha.expressions.graph import FLOAT, NUMBER, Graph, Node
+from alpha.expressions.polygammas import polygamma
+from alpha.expressions.symbols import Symbol
 
 Rule = Callable[[Graph, Node, Node, tuple[Node, ...]], tuple[Node | None, ...]]
 """``rule(graph, gradient, result, operands)``: a gradient for each operand, or None where it is 0 everywhere."""
@@ -172,6 +174,50 @@ def _normal_density(graph: Graph, x: Node, _: Node) -> Node:
     return graph.apply("mul", graph.apply("exp", exponent), 1 / math.sqrt(2 * math.pi))
 
 
+def _erfcx_slope(graph: Graph, x: Node, y: Node) -> Node:
+    return graph.apply("sub", graph.apply("mul", graph.apply("mul", x, y), 2.0), 2 / math.sqrt(math.pi))
+
+
+def _inverse_bell(graph: Graph, _: Node, y: Node) -> Node:
+    return graph.apply("mul", graph.apply("exp", graph.apply("mul", y, y)), math.sqrt(math.pi) / 2)
+
+
+def _inverse_density(graph: Graph, _: Node, y: Node) -> Node:
+    half = graph.apply("mul", graph.apply("mul", y, y), 0.5)
+    return graph.apply("mul", graph.apply("exp", half), math.sqrt(2 * math.pi))
+
+
+def _i0e_slope(graph: Graph, x: Node, y: Node) -> Node:
+    return graph.apply("sub", graph.apply("i1e", x), graph.apply("mul", graph.apply("sign", x), y))
+
+
+def _i1e_slope(graph: Graph, x: Node, y: Node) -> Node:
+    """I1's slope is I0(x) - I1(x) / x, near 0 one half."""
+    rest = graph.apply("mul", y, graph.apply("add", graph.apply("sign", x), graph.apply("div", 1.0, x)))
+    slope = graph.apply("sub", graph.apply("i0e", x), rest)
+    return graph.apply("where", graph.apply("lt", graph.apply("abs", x), 1e-17), 0.5, slope)
+
+
+def _atan2(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
+    """0 at the origin, as in PyTorch."""
+    y, x = operands
+    square = graph.apply("add", graph.apply("mul", x, x), graph.apply("mul", y, y))
+    part = graph.apply("where", graph.apply("eq", square, 0.0), 0.0, graph.apply("div", g, square))
+    return graph.apply("mul", part, x), graph.apply("neg", graph.apply("mul", part, y))
+
+
+def _fmod(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
+    whole = graph.apply("trunc", graph.apply("div", *operands))
+    return g, graph.apply("neg", graph.apply("mul", g, whole))
+
+
+def _copysign(graph: Graph, g: Node, y: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:
+    """By the quotient of result and argument; 0 where the argument is 0, as in PyTorch."""
+    x = operands[0]
+    slope = graph.apply("mul", graph.apply("sign", x), graph.apply("sign", y))
+    return graph.apply("mul", g, slope), None
+
+
 def _cube(graph: Graph, _: Node, y: Node) -> Node:
     return graph.apply("mul", graph.apply("mul", graph.apply("mul", y, y), y), -0.5)
 
@@ -191,6 +237,26 @@ _RULES: dict[str, Rule] = {
     "sigmoid": _by(lambda graph, x, y: graph.apply("mul", y, graph.apply("sub", 1.0, y))),
     "erf": _by(_bell),
     "normal_cdf": _by(_normal_density),
+    "exp2": _by(lambda graph, x, y: graph.apply("mul", y, math.log(2))),
+    "log2": _over(lambda graph, x, y: graph.apply("mul", x, math.log(2))),
+    "log10": _over(lambda graph, x, y: graph.apply("mul", x, math.log(10))),
+    "tan": _by(lambda graph, x, y: graph.apply("add", graph.apply("mul", y, y), 1.0)),
+    "atan": _over(lambda graph, x, y: graph.apply("add", graph.apply("mul", x, x), 1.0)),
+    "atan2": _atan2,
+    "erfc": _by(lambda graph, x, y: graph.apply("neg", _bell(graph, x, y))),
+    "erfcx": _by(_erfcx_slope),
+    "erfinv": _by(_inverse_bell),
+    "ndtri": _by(_inverse_density),
+    "lgamma": _by(lambda graph, x, y: graph.apply("digamma", x)),
+    "digamma": _by(lambda graph, x, y: polygamma(1, Symbol(graph, x)).node),
+    "i0e": _by(_i0e_slope),
+    "i1e": _by(_i1e_slope),
+    "exponent": _steps,
+    "trunc": _steps,
+    "round": _steps,
+    "copysign": _copysign,
+    "nextafter": lambda graph, g, y, operands: (g, None),
+    "fmod": _fmod,
     "sign": _steps,
     "floor": _steps,
     "ceil": _steps,

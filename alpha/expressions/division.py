@@ -13,13 +13,13 @@ from alpha.expressions.arithmetic import Arithmetic, Value
 
 def remainder(v: Arithmetic, x: Value, y: Value) -> Value:
     """x - floor(x / y) * y: it has y's sign, but a zero has that of x."""
-    rest = _truncated(v, x, y)
+    rest = fmod(v, x, y)
     return v.select(_falls_short(v, rest, y), v.add(rest, y), rest)
 
 
 def floor_divide(v: Arithmetic, x: Value, y: Value) -> Value:
     """floor(x / y), of the exact quotient; x / y where y is 0."""
-    rest = _truncated(v, x, y)
+    rest = fmod(v, x, y)
     zero, one, plain = v.number(0.0), v.number(1.0), v.div(x, y)
     quotient = v.div(v.sub(x, rest), y)
     quotient = v.select(_falls_short(v, rest, y), v.sub(quotient, one), quotient)
@@ -36,7 +36,7 @@ def _falls_short(v: Arithmetic, rest: Value, y: Value) -> Value:
     return v.logical("and", differ, v.compare("one", rest, zero))
 
 
-def _truncated(v: Arithmetic, x: Value, y: Value) -> Value:
+def fmod(v: Arithmetic, x: Value, y: Value) -> Value:
     """C's fmod: x - trunc(x / y) * y, with x's sign; NaN where x is infinite or y is 0."""
     quotient = v.call("trunc", v.div(x, y))
     size, divisor = v.call("fabs", x), v.call("fabs", y)

@@ -7,9 +7,8 @@ those that multiply and add in one rounding), nor on its place in a vector, nor 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-from alpha.expressions import coefficients, division
+from alpha.expressions import coefficients
 from alpha.expressions.arithmetic import Arithmetic, Value, bits_of
 
 _LN2_HIGH = {32: 0.693359375, 64: float.fromhex("0x1.62e42fefa3800p-1")}
@@ -27,8 +26,9 @@ ERRORS: dict[str, tuple[float, float]] = {
     "tanh": (2.5, 2.6),
     "sigmoid": (2.4, 2.5),
     "erf": (3.0, 1.8),
-    "sin": (1.5, 2.6),
-    "cos": (1.5, 2.6),
+    "exp2": (1.5, 1.5),
+    "log2": (2.0, 2.0),
+    "log10": (2.0, 2.0),
     "pow": (0.6, 1.5),
 }
 """The largest errors in float32 and float64, in units of the last place, over all exponents: measured, and held by
@@ -37,10 +37,10 @@ ERRORS: dict[str, tuple[float, float]] = {
 
 def exp(v: Arithmetic, x: Value) -> Value:
     """e ** x."""
-    return _scaled_exp(v, x, None)
+    return scaled_exp(v, x, None)
 
 
-def _scaled_exp(v: Arithmetic, x: Value, low: Value | None) -> Value:
+def scaled_exp(v: Arithmetic, x: Value, low: Value | None) -> Value:
     """e ** (x + low), low being a part of x beyond its digits."""
     bounds = (-104.0, 89.0) if v.bits == 32 else (-746.0, 710.0)
     x = v.limited(x, *bounds)
@@ -49,6 +49,15 @@ def _scaled_exp(v: Arithmetic, x: Value, low: Value | None) -> Value:
         r = v.add(r, low)
     value = v.add(_expm1_near_0(v, r), v.number(1.0))
     # In two steps: of the least numbers the second rounds, and 2 ** 128 is no float32.
+    half = v.integers("ashr", n, v.integer(1))
+    return v.mul(v.mul(value, v.power_of_two(half)), v.power_of_two(v.integers("sub", n, half)))
+
+
+def exp2(v: Arithmetic, x: Value) -> Value:
+    """2 ** x."""
+    x = v.limited(x, *((-151.0, 129.0) if v.bits == 32 else (-1077.0, 1025.0)))
+    count, n = v.nearest(x, 1.0)
+    value = v.add(_expm1_near_0(v, v.mul(v.sub(x, count), v.number(math.log(2)))), v.number(1.0))
     half = v.integers("ashr", n, v.integer(1))
     return v.mul(v.mul(value, v.power_of_two(half)), v.power_of_two(v.integers("sub", n, half)))
 
@@ -79,13 +88,46 @@ def expm1(v: Arithmetic, x: Value) -> Value:
 
 def log(v: Arithmetic, x: Value) -> Value:
     """The natural logarithm."""
+    return _log_at_ends(v, x, _log_of_parts(v, *_parts(v, x)), 0.0)
+
+
+def log2(v: Arithmetic, x: Value) -> Value:
+    """The logarithm to base 2."""
+    n, f = _parts(v, x)
+    rest = _log_of_parts(v, v.number(0.0), f)
+    high, low = _LOG2_OF_E[v.bits]
+    value = v.add(n, v.fma(rest, v.number(high), v.mul(rest, v.number(low))))
+    return _log_at_ends(v, x, value, 0.0)
+
+
+def log10(v: Arithmetic, x: Value) -> Value:
+    """The logarithm to base 10."""
+    n, f = _parts(v, x)
+    rest = _log_of_parts(v, v.number(0.0), f)
+    high, low = _LOG10_OF_E[v.bits]
+    logarithm = v.fma(rest, v.number(high), v.fma(n, v.number(_LOG10_OF_2_LOW[v.bits]), v.mul(rest, v.number(low))))
+    value = v.fma(n, v.number(_LOG10_OF_2_HIGH[v.bits]), logarithm)
+    return _log_at_ends(v, x, value, 0.0)
+
+
+_LOG2_OF_E = {32: (1.4426950216293335, 1.9259629911266175e-08), 64: (1.4426950408889634, 2.0355273740931033e-17)}
+_LOG10_OF_E = {32: (0.4342944920063019, -1.0103050052231683e-08), 64: (0.4342944819032518, 1.098319650216765e-17)}
+"""Each as the sum of two floats."""
+
+_LOG10_OF_2_HIGH = {32: 0.301025390625, 64: 0.30102999566383914}
+"""Cut off after so many digits that its product with an exponent is exact."""
+
+_LOG10_OF_2_LOW = {32: 4.605038981195214e-06, 64: 1.42050232272661e-13}
+"""What is cut off."""
+
+
+def _parts(v: Arithmetic, x: Value) -> tuple[Value, Value]:
+    """n as a float and f with x = 2 ** n * (1 + f) and 1 + f from sqrt(1/2) to sqrt(2), of positive numbers."""
     least, up = (2.0**-126, 23) if v.bits == 32 else (2.0**-1022, 54)
     small = v.compare("olt", x, v.number(least))
     scaled = v.select(small, v.mul(x, v.number(2.0**up)), x)
     n, f = _exponent(v, scaled)
-    count = v.add(v.from_small_ints(n), v.select(small, v.number(-up), v.number(0.0)))
-    value = _log_of_parts(v, count, f)
-    return _log_at_ends(v, x, value, 0.0)
+    return v.add(v.from_small_ints(n), v.select(small, v.number(-up), v.number(0.0))), f
 
 
 def log1p(v: Arithmetic, x: Value) -> Value:
@@ -252,7 +294,7 @@ def _pow_of_size(v: Arithmetic, x: Value, y: Value) -> Value:
     product = v.mul(y, high)
     beyond = v.fma(y, low, v.fma(y, high, v.neg(product)))
     within = v.compare("olt", v.call("fabs", product), v.number(1000.0))
-    return _scaled_exp(v, product, v.select(within, beyond, v.number(0.0)))
+    return scaled_exp(v, product, v.select(within, beyond, v.number(0.0)))
 
 
 _LOG_AFTER_CUBE = coefficients.LOG_64[1:]
@@ -299,93 +341,30 @@ def clamp(v: Arithmetic, x: Value, low: Value, high: Value) -> Value:
     return minimum(v, maximum(v, x, low), high)
 
 
-def sin(v: Arithmetic, x: Value) -> Value:
-    """The sine."""
-    return v.select(v.compare("oeq", x, v.number(0.0)), x, _wave(v, x, 0))  # of -0 it is -0
+def copysign(v: Arithmetic, x: Value, y: Value) -> Value:
+    """|x| with the sign of y."""
+    return v.call("copysign", x, y)
 
 
-def cos(v: Arithmetic, x: Value) -> Value:
-    """The cosine: the sine a quarter turn on."""
-    return _wave(v, x, 1)
+def exponent(v: Arithmetic, x: Value) -> Value:
+    """n with |x| = m * 2 ** n and m from 1/2 to 1; 0 of 0, infinities and NaN."""
+    size, zero = v.call("fabs", x), v.number(0.0)
+    least, up = (2.0**-126, 23) if v.bits == 32 else (2.0**-1022, 54)
+    small = v.compare("olt", size, v.number(least))
+    bits = v.as_ints(v.select(small, v.mul(size, v.number(2.0**up)), size))
+    n = v.integers("sub", v.integers("lshr", bits, v.integer(v.mantissa)), v.integer(v.bias - 1))
+    value = v.add(v.from_small_ints(n), v.select(small, v.number(-up), zero))
+    regular = v.logical("and", v.compare("ogt", size, zero), v.compare("olt", size, v.number(math.inf)))
+    return v.select(regular, value, zero)
 
 
-def _wave(v: Arithmetic, x: Value, quarters: int) -> Value:
-    n, r = turned(v, x)
-    n = v.integers("add", n, v.integer(quarters))
-    z = v.mul(r, r)
-    narrow = v.bits == 32
-    sine = v.fma(v.mul(z, r), v.polynomial(z, coefficients.SIN if narrow else coefficients.SIN_64), r)
-    tail = v.polynomial(z, coefficients.COS if narrow else coefficients.COS_64)
-    half = v.mul(z, v.number(0.5))
-    near = v.sub(v.number(1.0), half)
-    lost = v.sub(v.sub(v.number(1.0), near), half)
-    cosine = v.add(near, v.fma(v.mul(z, z), tail, lost))
-    bit = v.integers("and", n, v.integer(1))
-    value = v.select(v.differ(bit, v.integer(0)), cosine, sine)
-    second = v.integers("and", n, v.integer(2))
-    return v.select(v.differ(second, v.integer(0)), v.neg(value), value)
-
-
-LARGEST_ANGLE = 2.0**15
-"""Up to here the quarter turns of an angle are subtracted as three floats' product; beyond, ``turns`` does it."""
-
-
-def turned(v: Arithmetic, x: Value) -> tuple[Value, Value]:
-    """n and r with x = n * pi / 2 + r and |r| <= pi / 4; r is NaN for infinite angles."""
-    count, n = v.nearest(x, 2 / math.pi)
-    r = x
-    for part in _HALF_PI[v.bits]:
-        r = v.fma(count, v.number(-part), r)
-    large = v.compare("uge", v.call("fabs", x), v.number(LARGEST_ANGLE))
-    return v.turned(x, large, n, r)
-
-
-_HALF_PI = {
-    32: (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
-    64: (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
-}
-"""pi / 2 as the sum of three floats."""
-
-
-FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "neg": lambda v, x: v.neg(x),
-    "abs": lambda v, x: v.call("fabs", x),
-    "exp": exp,
-    "expm1": expm1,
-    "log": log,
-    "log1p": log1p,
-    "sqrt": lambda v, x: v.call("sqrt", x),
-    "rsqrt": rsqrt,
-    "sin": sin,
-    "cos": cos,
-    "tanh": tanh,
-    "sigmoid": sigmoid,
-    "erf": erf,
-    "normal_cdf": normal_cdf,
-    "sign": sign,
-    "floor": lambda v, x: v.call("floor", x),
-    "ceil": lambda v, x: v.call("ceil", x),
-    "add": lambda v, x, y: v.add(x, y),
-    "sub": lambda v, x, y: v.sub(x, y),
-    "mul": lambda v, x, y: v.mul(x, y),
-    "div": lambda v, x, y: v.div(x, y),
-    "floor_divide": division.floor_divide,
-    "remainder": division.remainder,
-    "pow": pow,
-    "maximum": maximum,
-    "minimum": minimum,
-    "clamp": clamp,
-    "where": lambda v, mask, x, y: v.select(mask, x, y),
-    "eq": lambda v, x, y: v.compare("oeq", x, y),
-    "ne": lambda v, x, y: v.compare("une", x, y),
-    "lt": lambda v, x, y: v.compare("olt", x, y),
-    "le": lambda v, x, y: v.compare("ole", x, y),
-    "gt": lambda v, x, y: v.compare("ogt", x, y),
-    "ge": lambda v, x, y: v.compare("oge", x, y),
-    "isfinite": lambda v, x: v.compare("olt", v.call("fabs", x), v.number(math.inf)),
-    "logical_and": lambda v, x, y: v.logical("and", x, y),
-    "logical_or": lambda v, x, y: v.logical("or", x, y),
-    "logical_xor": lambda v, x, y: v.logical("xor", x, y),
-    "logical_not": lambda v, x: v.inverted(x),
-}
-"""What computes each operation of ``alpha.expressions.graph``."""
+def nextafter(v: Arithmetic, x: Value, y: Value) -> Value:
+    """The next float after x in the direction of y."""
+    zero = v.number(0.0)
+    outward = v.compare("ogt", v.mul(v.call("copysign", v.number(1.0), x), v.sub(y, x)), zero)
+    outward = v.logical("or", outward, v.compare("oeq", x, zero))
+    bits = v.as_ints(v.select(v.compare("oeq", x, zero), v.call("copysign", zero, y), x))
+    step = v.as_floats(v.integers("add", bits, v.integer(1)))
+    back = v.as_floats(v.integers("sub", bits, v.integer(1)))
+    value = v.select(v.compare("oeq", x, y), y, v.select(outward, step, back))
+    return v.select(v.compare("uno", x, y), v.add(x, y), value)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.expressions import arrays
+
 NUMBER, FLOAT, BOOL = "number", "float", "bool"
 """What a node's value is: one number a call, known before the loop begins; a float or a bool an element."""
 
@@ -60,6 +62,18 @@ def _remainder(x: Any, y: Any) -> Any:
     return np.where(rest == 0, np.copysign(rest, x), rest)
 
 
+def _elementwise(function: Callable[[float], float], least: float) -> Callable[..., Any]:
+    """A function of Python's math module; where it has no value the limit ``least``, of NaN NaN."""
+
+    def of_one(x: float) -> float:
+        try:
+            return function(x)
+        except (ValueError, OverflowError):
+            return least
+
+    return np.vectorize(of_one, otypes=[float])
+
+
 OPERATIONS: dict[str, Operation] = {
     "neg": _unary(np.negative),
     "abs": _unary(np.abs),
@@ -75,6 +89,22 @@ OPERATIONS: dict[str, Operation] = {
     "sigmoid": _unary(_sigmoid),
     "erf": _unary(_erf),
     "normal_cdf": _unary(lambda x: 0.5 * (1.0 + _erf(x * math.sqrt(0.5)))),
+    "exp2": _unary(np.exp2),
+    "log2": _unary(np.log2),
+    "log10": _unary(np.log10),
+    "tan": _unary(np.tan),
+    "atan": _unary(np.arctan),
+    "erfc": _unary(np.vectorize(math.erfc, otypes=[float])),
+    "erfcx": _unary(arrays.computed("erfcx")),
+    "erfinv": _unary(arrays.computed("erfinv")),
+    "ndtri": _unary(arrays.computed("ndtri")),
+    "lgamma": _unary(_elementwise(math.lgamma, math.inf)),
+    "digamma": _unary(arrays.computed("digamma")),
+    "i0e": _unary(arrays.computed("i0e")),
+    "i1e": _unary(arrays.computed("i1e")),
+    "exponent": _unary(lambda x: np.frexp(np.asarray(x, np.float64))[1].astype(np.float64)),
+    "trunc": _unary(np.trunc),
+    "round": _unary(np.rint),
     "sign": _unary(lambda x: np.where(np.isnan(x), 0.0, np.sign(x))),
     "floor": _unary(np.floor),
     "ceil": _unary(np.ceil),
@@ -84,10 +114,20 @@ OPERATIONS: dict[str, Operation] = {
     "div": _binary(np.divide),
     "floor_divide": _binary(_floor_divide),
     "remainder": _binary(_remainder),
+    "fmod": _binary(np.fmod),
     "pow": _binary(np.power),
+    "atan2": _binary(np.arctan2),
+    "copysign": _binary(np.copysign),
+    "nextafter": _binary(np.nextafter),
     "maximum": _binary(np.maximum),
     "minimum": _binary(np.minimum),
     "clamp": Operation((FLOAT, FLOAT, FLOAT), FLOAT, lambda x, low, high: np.minimum(np.maximum(x, low), high)),
+    "bitwise_and": _binary(np.bitwise_and),
+    "bitwise_or": _binary(np.bitwise_or),
+    "bitwise_xor": _binary(np.bitwise_xor),
+    "bitwise_not": _unary(np.bitwise_not),
+    "left_shift": _binary(np.left_shift),
+    "right_shift": _binary(np.right_shift),
     "eq": _comparison(np.equal),
     "ne": _comparison(np.not_equal),
     "lt": _comparison(np.less),
@@ -101,6 +141,9 @@ OPERATIONS: dict[str, Operation] = {
     "logical_not": Operation((BOOL,), BOOL, np.logical_not),
     "where": Operation((BOOL, FLOAT, FLOAT), FLOAT, np.where),
 }
+
+OF_INTEGERS_ALONE = frozenset(["bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "left_shift", "right_shift"])
+"""Operations that floats do not have."""
 
 _COMMUTATIVE = frozenset(["add", "mul", "eq", "ne", "logical_and", "logical_or", "logical_xor"])
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 from alpha.expressions.arithmetic import Operations, Value
-from alpha.expressions.elementary import FUNCTIONS as OF_FLOATS
+from alpha.expressions.writers import FUNCTIONS as OF_FLOATS
 
 
 class IntegerOperations(Operations):
@@ -25,6 +25,10 @@ class IntegerOperations(Operations):
         least = -(1 << self.bits - 1) if self.is_signed else 0
         most = least + (1 << self.bits) - 1
         return self.integer(int(min(max(value, least), most)))
+
+    @abstractmethod
+    def bitwise(self, operation: str, x: Value, y: Value) -> Value:
+        """and, or, xor; shl and shr by 0 to bits - 1, of which shr keeps the sign."""
 
     @abstractmethod
     def quotient(self, x: Value, y: Value) -> Value:
@@ -67,6 +71,27 @@ def _remainder(v: IntegerOperations, x: Value, y: Value) -> Value:
     return v.select(is_zero, v.integer(0), v.sub(x, v.mul(v.quotient(x, divisor), divisor)))
 
 
+def _fmod(v: IntegerOperations, x: Value, y: Value) -> Value:
+    """What the quotient rounded towards 0 leaves, which has the sign of x; 0 where y is 0."""
+    rest = _remainder(v, x, y)
+    if not v.is_signed:
+        return rest
+    zero = v.integer(0)
+    differs = v.logical("xor", v.compare("lt", rest, zero), v.compare("lt", x, zero))
+    return v.select(v.logical("and", differs, v.compare("ne", rest, zero)), v.sub(rest, y), rest)
+
+
+def _shifted(v: IntegerOperations, operation: str, x: Value, y: Value) -> Value:
+    """Shifted by y bits; where y is below 0 or above bits - 1 all bits have gone."""
+    within = v.compare("lt", y, v.integer(v.bits))
+    if v.is_signed:
+        within = v.logical("and", within, v.compare("ge", y, v.integer(0)))
+    found = v.bitwise(operation, x, v.select(within, y, v.integer(0)))
+    zero = v.integer(0)
+    gone = v.select(v.compare("lt", x, zero), v.integer(-1), zero) if operation == "shr" and v.is_signed else zero
+    return v.select(within, found, gone)
+
+
 FUNCTIONS: dict[str, Callable[..., Value]] = {
     **{name: OF_FLOATS[name] for name in ("neg", "add", "sub", "mul", "where")},
     **{name: OF_FLOATS[name] for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
@@ -78,7 +103,14 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "sign": _sign,
     "floor_divide": _floor_divide,
     "remainder": _remainder,
+    "fmod": _fmod,
     "pow": lambda v, x, y: v.power(x, y),
+    "bitwise_and": lambda v, x, y: v.bitwise("and", x, y),
+    "bitwise_or": lambda v, x, y: v.bitwise("or", x, y),
+    "bitwise_xor": lambda v, x, y: v.bitwise("xor", x, y),
+    "bitwise_not": lambda v, x: v.bitwise("xor", x, v.integer(-1 if v.is_signed else (1 << v.bits) - 1)),
+    "left_shift": lambda v, x, y: _shifted(v, "shl", x, y),
+    "right_shift": lambda v, x, y: _shifted(v, "shr", x, y),
     "maximum": _maximum,
     "minimum": _minimum,
     "clamp": lambda v, x, low, high: _minimum(v, _maximum(v, x, low), high),

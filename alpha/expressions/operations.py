@@ -28,6 +28,10 @@ _OF_BOOLS: dict[str, Callable[..., Any]] = {
     "gt": lambda x, y: x & ~y,
     "ge": lambda x, y: x | ~y,
     "isfinite": lambda x: x | ~x,
+    "bitwise_and": lambda x, y: x & y,
+    "bitwise_or": lambda x, y: x | y,
+    "bitwise_xor": lambda x, y: x ^ y,
+    "bitwise_not": lambda x: ~x,
 }
 """The operations of bools that are not logical by their names, made of those that are."""
 

@@ -10,11 +10,12 @@ import numpy as np
 
 from alpha.dtypes import bool_, default_float
 from alpha.errors import ArgumentError
-from alpha.expressions.graph import BOOL, FLOAT, OPERATIONS, Graph, Node
+from alpha.expressions.graph import BOOL, FLOAT, OF_INTEGERS_ALONE, OPERATIONS, Graph, Node
 
 FUNCTIONS = (
-    "abs, ceil, clamp, cos, erf, exp, expm1, floor, floor_divide, log, log1p, maximum, minimum, pow, reciprocal, "
-    "remainder, rsqrt, sigmoid, sign, sin, sqrt, square, tanh, where, comparisons, the logical functions"
+    "abs, ceil, clamp, erf, erfc, erfinv, exp, exp2, expm1, floor, floor_divide, fmod, frac, hypot, lerp, lgamma, log, "
+    "log10, log1p, log2, maximum, minimum, pow, reciprocal, remainder, round, rsqrt, sigmoid, sign, sqrt, square, "
+    "trunc, where, xlogy, trigonometric and hyperbolic functions, comparisons, the logical functions"
 )
 """What a point-wise function may call, for messages."""
 
@@ -180,8 +181,13 @@ class Symbol:
             raise AttributeError(name)
         if name == "where":
             raise TraceError("a condition first", ".where", "write alpha.where(condition, a, b)")
-        if name in OPERATIONS or name in COMPOUND:
+        if (name in OPERATIONS and name not in OF_INTEGERS_ALONE) or name in COMPOUND:
             return lambda *others: apply(name, self, *others)
+        from alpha.functions.primitives import EXPRESSIONS  # which is made of symbols itself
+
+        if name in EXPRESSIONS:
+            expression: Any = EXPRESSIONS[name]
+            return lambda *others: expression(self, *others)  # type: ignore[no-any-return]
         raise TraceError("point-wise operations alone", f".{name}", f"use {FUNCTIONS}; do the rest outside")
 
     # -- what cannot be known before there are elements ------------------------------------------------------------

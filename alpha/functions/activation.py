@@ -11,9 +11,11 @@ from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
-from alpha.functions.elementwise import exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
+from alpha.functions.elementwise import cast, exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.functions.piecewise import of_floats
+from alpha.functions.primitives import EXPRESSIONS
+from alpha.functions.shape import reshape
 from alpha.functions.splitting import split
 from alpha.launches import SOFTMAX
 from alpha.tensor import Tensor
@@ -66,6 +68,9 @@ def _folded_relu(x: Any, slope: Any) -> Any:
 @_folded_relu.gradient
 def _folded_relu_gradient(grad: Any, x: Any, slope: Any) -> Any:
     return where(gt(x, 0), grad, grad * slope), None
+
+
+EXPRESSIONS["relu"] = _relu
 
 
 def relu(x: Tensor, inplace: bool = False) -> Tensor:
@@ -165,28 +170,30 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
 
 
 @pointwise
-def _softplus(x: Any, beta: Any) -> Any:
+def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
     """As max(z, 0) + log1p(exp(-|z|)) with z = beta * x."""
     # Divided first: beta * x may be beyond the largest number where x is not.
-    return maximum(x, 0) + log1p(exp(-abs(x * beta))) / beta
+    return where(gt(x * beta, threshold), x, maximum(x, 0) + log1p(exp(-abs(x * beta))) / beta)
 
 
 @_softplus.gradient
-def _softplus_gradient(grad: Any, x: Any, beta: Any) -> Any:
+def _softplus_gradient(grad: Any, x: Any, beta: Any, threshold: Any) -> Any:
     """The sigmoid of z, by the forward's exponential, which loses nothing far below 0."""
     z = x * beta
     small = exp(-abs(z))
-    return grad * (where(z < 0, small, 1) / (small + 1)), None
+    return where(gt(z, threshold), grad, grad * (where(z < 0, small, 1) / (small + 1))), None, None
 
 
-def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
-    """log(1 + exp(beta * x)) / beta, without overflow."""
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, without overflow; where beta * x is above the threshold it is x."""
     _check("softplus", x)
     if not symbols.is_symbolic(beta):
         beta = number("softplus", "beta", beta)
         if not beta > 0:
             raise ArgumentError(f"[softplus] expected beta > 0, got {beta}")
-    return _softplus(x, beta)
+    if not symbols.is_symbolic(threshold):
+        threshold = number("softplus", "threshold", threshold)
+    return _softplus(x, beta, threshold)
 
 
 def _mish_factor(x: Any) -> Any:
@@ -296,20 +303,29 @@ class Softmax(Function):
         return y * (grad - (grad * y).sum(self.axis, keepdim=True))
 
 
-def softmax(x: Tensor, dim: int | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along an axis, without overflow. ArgumentError where no axis is named."""
+def softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along an axis, without overflow, in another dtype if one is given.
+
+    ArgumentError where no axis is named.
+    """
+    x = x if dtype is None else cast(x, dtype)
     found: Tensor | None = SOFTMAX.launch_outside(x, dim, False)
     return _along("softmax", x, dim, False) if found is None else found
 
 
-def softmin(x: Tensor, dim: int | None = None) -> Tensor:
+def softmin(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """``softmax`` of -x."""
+    x = x if dtype is None else cast(x, dtype)
     check_float("softmin", x)
     return _along("softmin", -x, dim, False)
 
 
-def log_softmax(x: Tensor, dim: int | None = None) -> Tensor:
-    """x - log(sum(exp(x))) along an axis, without overflow. ArgumentError where no axis is named."""
+def log_softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+    """x - log(sum(exp(x))) along an axis, without overflow, in another dtype if one is given.
+
+    ArgumentError where no axis is named.
+    """
+    x = x if dtype is None else cast(x, dtype)
     found: Tensor | None = SOFTMAX.launch_outside(x, dim, True)
     return _along("log_softmax", x, dim, True) if found is None else found
 
@@ -319,7 +335,9 @@ def _along(function: str, x: Tensor, dim: int | None, log: bool) -> Tensor:
     check_float(function, x)
     if dim is None:
         raise ArgumentError(f"[{function}] expected dim, the axis to normalise along, got none: -1 is the last")
-    axis = one_axis(function, dim, x.ndim)
+    axis = one_axis(function, dim, max(x.ndim, 1))
+    if x.ndim == 0:  # as if it had one axis
+        return reshape(call(Softmax, reshape(x, (1,)), axis, log), ())
     y = call(Softmax, x, axis, log)
     if not y.requires_grad:
         x.storage.engine.alias(SOFTMAX, (x, axis, log), SOFTMAX, (x, dim, log))

@@ -11,7 +11,7 @@ from alpha.arguments import Shape, broadcast_shapes, whole
 from alpha.autograd import Function, enters_graph, view_of
 from alpha.autograd.composing import returned
 from alpha.engine import RangeCheck
-from alpha.errors import DtypeError, IndexingError
+from alpha.errors import ArgumentError, DtypeError, IndexingError
 from alpha.expressions.functions import pointwise, summed_to
 from alpha.expressions.symbols import is_symbolic
 from alpha.functions.elementwise import where
@@ -265,8 +265,11 @@ def _shape_only(x: Tensor, index: tuple[Any, ...]) -> Tensor:
     return broadcast_view(one, tuple(shape))
 
 
-def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:
-    """A new last axis of ``num_classes`` elements, 1 at the label and 0 elsewhere. Labels are integers in range."""
+def one_hot(labels: Tensor, num_classes: int = -1, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:
+    """A new last axis of ``num_classes`` elements, 1 at the label and 0 elsewhere. Labels are integers in range.
+
+    ``num_classes``: -1 for one more than the largest label.
+    """
     if dtype is dtypes.default_int:
         found: Tensor | None = ONE_HOT.launch_outside(labels, num_classes)
         if found is not None:
@@ -274,7 +277,11 @@ def one_hot(labels: Tensor, num_classes: int, dtype: dtypes.DtypeLike = dtypes.d
     check_tensor("one_hot", labels)
     check_index("one_hot", labels, labels)
     kind = dtypes.as_dtype(dtype, "one_hot")
-    num_classes = whole("one_hot", "num_classes", num_classes, 0)
+    num_classes = whole("one_hot", "num_classes", num_classes, -1)
+    if num_classes == -1:
+        if not labels.numel():
+            raise ArgumentError("[one_hot] expected num_classes where there are no labels, got -1: give their number")
+        num_classes = int(labels.engine.to_numpy(labels.detach()).max()) + 1
     check_room(labels.engine, (*labels.shape, num_classes), kind)
     message = f"[one_hot] expected labels in 0..{num_classes - 1}, got {{value}}: raise num_classes"
     index = reshape(labels.detach().long(), (labels.numel(),))

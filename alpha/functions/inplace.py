@@ -18,18 +18,11 @@ from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
 from alpha.expressions.functions import Evaluation, PointwiseFunction, summed_to
-from alpha.functions.elementwise import (
-    PRIMITIVES,
-    cast,
-    floor_divide,
-    launchable,
-    logical_and,
-    logical_or,
-    logical_xor,
-    pow,
-    remainder,
-)
-from alpha.functions.operands import call, check_bool, check_tensor, check_value, compute, is_bool, operands, sum_to
+from alpha.functions.arithmetic import add, div, floor_divide, pow, remainder, sub
+from alpha.functions.bits import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
+from alpha.functions.casting import cast
+from alpha.functions.operands import call, check_tensor, check_value, compute, is_bool, operands, sum_to
+from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, launchable
 from alpha.launches import COPY_INTO, Launches
 from alpha.tensor import Tensor
 
@@ -215,13 +208,17 @@ def _fits(x: Any, value: Any) -> bool:
     return type(value) is float
 
 
-def add_(x: Tensor, other: Any) -> Tensor:
-    """``x += other``; other broadcasts to x's shape. Returns x."""
+def add_(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """``x += alpha * other``; other broadcasts to x's shape. Returns x."""
+    if alpha is not _ONE:
+        return overwrite("add_", x, add, other, alpha=alpha)
     return _arithmetic("add", x, other)
 
 
-def sub_(x: Tensor, other: Any) -> Tensor:
-    """``x -= other``; other broadcasts to x's shape, neither is bool. Returns x."""
+def sub_(x: Tensor, other: Any, *, alpha: Any = 1) -> Tensor:
+    """``x -= alpha * other``; other broadcasts to x's shape, neither is bool. Returns x."""
+    if alpha is not _ONE:
+        return overwrite("sub_", x, sub, other, alpha=alpha)
     if is_bool(x) or is_bool(other):
         raise DtypeError("[sub_] expected numbers, got bool: cast it, or use the logical functions")
     return _arithmetic("sub", x, other)
@@ -232,9 +229,14 @@ def mul_(x: Tensor, other: Any) -> Tensor:
     return _arithmetic("mul", x, other)
 
 
-def div_(x: Tensor, other: Any) -> Tensor:
-    """``x /= other``; other broadcasts to x's shape, x is of a float dtype. Returns x."""
+_ONE = 1
+
+
+def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """``x /= other``, rounded as by ``alpha.div``; other broadcasts to x's shape, x is of floats. Returns x."""
     check_tensor("div_", x)
+    if rounding_mode is not None:
+        return overwrite("div_", x, div, other, rounding_mode=rounding_mode)
     if not dtypes.is_float(x.dtype):
         raise DtypeError(f"[div_] expected {dtypes.float_names()} to divide in place, got {x.dtype}: use x = x / other")
     return _arithmetic("div", x, other)
@@ -285,7 +287,7 @@ def copy_(x: Tensor, source: Any) -> Tensor:
 # -- operators that write what a function makes: Python's alone, such as x //= y ----------------------------------
 
 
-def _overwrite(name: str, x: Tensor, function: Callable[..., Tensor], *others: Any, **options: Any) -> Tensor:
+def overwrite(name: str, x: Tensor, function: Callable[..., Tensor], *others: Any, **options: Any) -> Tensor:
     """``x[...] = function(x, *others)``, where the result has x's shape and fits x's dtype. Returns x."""
     check_tensor(name, x)
     _checked(name, x, others)  # before anything is computed
@@ -307,7 +309,7 @@ def evaluated(name: str, function: PointwiseFunction, x: Tensor, *numbers: float
     """``x[...] = function(x, *numbers)`` of a tensor of floats, in one pass over its memory. Returns x."""
     trace = function.trace((x, *numbers))
     if trace.program.bools[0]:
-        return _overwrite(name, x, function, *numbers)
+        return overwrite(name, x, function, *numbers)
     function.latest_in_place = trace.program.launches_in_place
     given = trace.numbers((x, *numbers))
     if _checked(name, x, ())[1]:
@@ -319,13 +321,14 @@ def evaluated(name: str, function: PointwiseFunction, x: Tensor, *numbers: float
     return x
 
 
-def written_by(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def written_by(function: Callable[..., Tensor], name: str | None = None) -> Callable[..., Tensor]:
     """The function that writes into x what another makes of it: ``exp_`` of ``exp``. It returns x.
 
-    An operation of one tensor of floats, outside the graph, is one pass over its memory.
+    An expression of one tensor of floats, outside the graph, is one pass over its memory. ``name``: where it is not the
+    function's.
     """
-    name = f"{function.__name__}_"
-    primitive = PRIMITIVES.get(function.__name__) if function.__name__ not in _latest else None
+    primitive = EXPRESSIONS.get(function.__name__)
+    name = f"{name or function.__name__}_"
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -341,7 +344,7 @@ def written_by(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
             raise ArgumentError(
                 f"[{name}] expected the arguments of {function.__name__}, got others: {error}"
             ) from None
-        return _overwrite(name, x, function, *args, **kwargs)
+        return overwrite(name, x, function, *args, **kwargs)
 
     call.__name__, call.__qualname__, call.__doc__ = name, name, f"``x[...] = {function.__name__}(x, ...)``. Returns x."
     return call
@@ -349,29 +352,39 @@ def written_by(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def floor_divide_(x: Tensor, other: Any) -> Tensor:
     """``x //= other``. Returns x."""
-    return _overwrite("//=", x, floor_divide, other)
+    return overwrite("//=", x, floor_divide, other)
 
 
 def remainder_(x: Tensor, other: Any) -> Tensor:
     """``x %= other``. Returns x."""
-    return _overwrite("%=", x, remainder, other)
+    return overwrite("%=", x, remainder, other)
 
 
 def pow_(x: Tensor, other: Any) -> Tensor:
     """``x **= other``. Returns x."""
-    return _overwrite("**=", x, pow, other)
+    return overwrite("**=", x, pow, other)
 
 
-def logical_and_(x: Tensor, other: Any) -> Tensor:
-    """``x &= other`` of bools. Returns x."""
-    return _overwrite("&=", check_bool("&=", x), logical_and, check_bool("&=", other))
+def and_(x: Tensor, other: Any) -> Tensor:
+    """``x &= other``. Returns x."""
+    return overwrite("&=", x, bitwise_and, other)
 
 
-def logical_or_(x: Tensor, other: Any) -> Tensor:
-    """``x |= other`` of bools. Returns x."""
-    return _overwrite("|=", check_bool("|=", x), logical_or, check_bool("|=", other))
+def or_(x: Tensor, other: Any) -> Tensor:
+    """``x |= other``. Returns x."""
+    return overwrite("|=", x, bitwise_or, other)
 
 
-def logical_xor_(x: Tensor, other: Any) -> Tensor:
-    """``x ^= other`` of bools. Returns x."""
-    return _overwrite("^=", check_bool("^=", x), logical_xor, check_bool("^=", other))
+def xor_(x: Tensor, other: Any) -> Tensor:
+    """``x ^= other``. Returns x."""
+    return overwrite("^=", x, bitwise_xor, other)
+
+
+def lshift_(x: Tensor, other: Any) -> Tensor:
+    """``x <<= other``. Returns x."""
+    return overwrite("<<=", x, bitwise_left_shift, other)
+
+
+def rshift_(x: Tensor, other: Any) -> Tensor:
+    """``x >>= other``. Returns x."""
+    return overwrite(">>=", x, bitwise_right_shift, other)

@@ -17,12 +17,12 @@ from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor, s
 from alpha.functions.elementwise import mul
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, check_tensor, operands, sum_to
-from alpha.functions.shape import reshape, transpose, unsqueeze
+from alpha.functions.shape import permute, reshape, transpose, unsqueeze
 from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
-__all__ = ["dot", "linear", "matmul", "outer"]
+__all__ = ["bilinear", "dot", "linear", "matmul", "outer"]
 
 
 class MatMul(Function):
@@ -258,16 +258,16 @@ def _check_dtypes(name: str, *tensors: Tensor) -> None:
 
 
 def linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
 ) -> Tensor:
-    """activation(x @ weight.T + bias), on the CPU in one pass over memory.
+    """activation(input @ weight.T + bias), on the CPU in one pass over memory.
 
     Args:
-        x: (..., in).
+        input: (..., in).
         weight: (out, in).
         bias: (out,), or None.
         activation: a function of one tensor, of point-wise operations alone: one of alpha's own, such as ``gelu``, or
-            one as for ``alpha.pointwise``. The bits are those of ``activation(linear(x, weight, bias))``.
+            one as for ``alpha.pointwise``. The bits are those of ``activation(linear(input, weight, bias))``.
 
     Returns:
         (..., out).
@@ -276,25 +276,51 @@ def linear(
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
     if activation is None:
-        found: Tensor | None = LINEAR.launch_outside(x, weight, bias, PRODUCT_ALGORITHM.get(), leads_to_inference())
+        found: Tensor | None = LINEAR.launch_outside(input, weight, bias, PRODUCT_ALGORITHM.get(), leads_to_inference())
         if found is not None:
             return found
-    given = [x, weight] if bias is None else [x, weight, bias]
+    given = [input, weight] if bias is None else [input, weight, bias]
     _check_dtypes("linear", *given)
-    x.engine.check_owner("linear", *given)
-    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        raise ShapeError(f"[linear] expected x.shape[-1] == weight.shape[1], got x: {x.shape} and w: {weight.shape}")
+    input.engine.check_owner("linear", *given)
+    if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"[linear] expected input.shape[-1] == weight.shape[1], got x: {input.shape} and w: {weight.shape}"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
     step = None if activation is None else of_one_tensor("linear", "activation", activation)
-    if 0 in x.shape or 0 in weight.shape:
-        product = matmul(x, transpose(weight, 0, 1))
+    if 0 in input.shape or 0 in weight.shape:
+        product = matmul(input, transpose(weight, 0, 1))
         product = product if bias is None else product + bias
         return product if step is None else step.applied(product)
-    if x.ndim == 2:
-        return call(Linear, x, weight, bias, step)
-    out = call(Linear, _flat(x), weight, bias, step)
-    return reshape(out, (*x.shape[:-1], weight.shape[0]))
+    if input.ndim == 2:
+        return call(Linear, input, weight, bias, step)
+    out = call(Linear, _flat(input), weight, bias, step)
+    return reshape(out, (*input.shape[:-1], weight.shape[0]))
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """sum over i, j of input1[..., i] weight[o, i, j] input2[..., j], + bias[o]: (..., out).
+
+    input1: (..., in1), input2: (..., in2) with the same other axes; weight: (out, in1, in2); bias: (out,).
+    """
+    given = [input1, input2, weight] if bias is None else [input1, input2, weight, bias]
+    _check_dtypes("bilinear", *given)
+    input1.engine.check_owner("bilinear", *given)
+    batch = input1.shape[:-1]
+    sizes = (input1.shape[-1:] + input2.shape[-1:]) if input1.ndim and input2.ndim else ()
+    if weight.ndim != 3 or weight.shape[1:] != sizes or input2.shape[:-1] != batch:
+        raise ShapeError(
+            f"[bilinear] expected inputs (..., in1) and (..., in2) and a weight (out, in1, in2), got {input1.shape}, "
+            f"{input2.shape} and {weight.shape}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"[bilinear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
+    (count, first, second), rows = weight.shape, math.prod(batch)
+    sides = reshape(permute(weight, (1, 0, 2)), (first, count * second))
+    parts = reshape(matmul(reshape(input1, (rows, first)), sides), (rows, count, second))
+    y = reshape(matmul(parts, reshape(input2, (rows, second, 1))), (*batch, count))
+    return y if bias is None else y + bias
 
 
 def outer(x: Tensor, y: Tensor) -> Tensor:

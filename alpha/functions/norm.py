@@ -95,9 +95,9 @@ class BatchNormFunction(Function):
         return z / inverse_std + mean
 
 
-@of_images("x", "residual")
+@of_images("input", "residual")
 def batch_norm(
-    x: Tensor,
+    input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
     weight: Tensor | None = None,
@@ -114,44 +114,44 @@ def batch_norm(
     """Batch normalisation over all axes but the last, then ``+ residual``, then the activation, in one pass.
 
     Args:
-        x: (..., C).
+        input: (..., C).
         running_mean, running_var: (C,), updated in place in training (the variance unbiased), used otherwise.
         weight, bias: (C,), or None for 1 and 0.
         training: normalise with the batch's own statistics.
         momentum: weight of the batch in the running statistics.
-        residual: added before the activation; shaped as x.
+        residual: added before the activation; shaped as input.
         activation: None, ``"relu"`` or ``"leaky_relu"`` (with ``negative_slope``).
 
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
     slope = slope_of("batch_norm", activation, negative_slope)
     given = [t for t in (running_mean, running_var, weight, bias, residual) if t is not None]
-    check_tensor("batch_norm", x, *given)
+    check_tensor("batch_norm", input, *given)
     momentum, eps = number("batch_norm", "momentum", momentum), number("batch_norm", "eps", eps)
     training = flag("batch_norm", "training", training)
-    if x.ndim < 2 or not is_float(x.dtype):
-        raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {x.shape} of {x.dtype}")
-    channels = x.shape[-1]
+    if input.ndim < 2 or not is_float(input.dtype):
+        raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {input.shape} of {input.dtype}")
+    channels = input.shape[-1]
     vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != (channels,):
             raise ShapeError(
-                f"[batch_norm] expected {name} of shape ({channels},) for x: {x.shape}, got {vector.shape}"
+                f"[batch_norm] expected {name} of shape ({channels},) for x: {input.shape}, got {vector.shape}"
             )
-    if residual is not None and residual.shape != x.shape:
-        raise ShapeError(f"[batch_norm] expected a residual shaped as x: {x.shape}, got {residual.shape}")
-    x.engine.check_owner("batch_norm", *given)
+    if residual is not None and residual.shape != input.shape:
+        raise ShapeError(f"[batch_norm] expected a residual shaped as x: {input.shape}, got {residual.shape}")
+    input.engine.check_owner("batch_norm", *given)
     for other in given:
-        if other.dtype != x.dtype:
-            raise DtypeError(f"[batch_norm] expected tensors of {x.dtype} as x, got {other.dtype}: cast one")
-    rows = math.prod(x.shape[:-1])
+        if other.dtype != input.dtype:
+            raise DtypeError(f"[batch_norm] expected tensors of {input.dtype} as input, got {other.dtype}: cast one")
+    rows = math.prod(input.shape[:-1])
     if training and rows == 1:
-        raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")
+        raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {input.shape}")
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
     if not rows or not channels:
-        return nothing(x.shape, x, weight, bias, residual)
+        return nothing(input.shape, input, weight, bias, residual)
     running = RunningStatistics(running_mean, running_var, momentum)
     settings = {"running": running, "eps": eps, "slope": slope, "training": training}
-    result: Tensor = BatchNormFunction.apply(x, weight, bias, residual, **settings)
+    result: Tensor = BatchNormFunction.apply(input, weight, bias, residual, **settings)
     return result

@@ -199,8 +199,10 @@ def prelu(x: Tensor, weight: Tensor, *, layout: str | None = None) -> Tensor:
     Channels are the last axis, or with the layout ``"NCHW"`` the second.
     """
     check_float("prelu", x, weight)
-    if weight.ndim > 1 or weight.numel() == 1:
-        slope = reshape(weight, ()) if weight.numel() == 1 else weight
+    if weight.numel() == 1:
+        slope = reshape(weight, ())
+    elif weight.ndim > 1:
+        raise ShapeError(f"[prelu] expected a weight (1,) or (C,), got {weight.shape}")
     else:
         axis = 1 if is_channels_first("prelu", layout) and x.ndim > 2 else x.ndim - 1
         slope = reshape(weight, (-1, *(1,) * (x.ndim - 1 - axis)))
@@ -209,6 +211,4 @@ def prelu(x: Tensor, weight: Tensor, *, layout: str | None = None) -> Tensor:
                 f"[prelu] expected a weight of one element or of x.shape[{axis}], got x: {x.shape} and weight: "
                 f"{weight.shape}"
             )
-    if weight.ndim > 1 and weight.numel() != 1:
-        raise ShapeError(f"[prelu] expected a weight (1,) or (C,), got {weight.shape}")
     return _prelu(x, slope)

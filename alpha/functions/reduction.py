@@ -109,6 +109,10 @@ class Root(Function):
         (y,) = self.saved
         return _root_slopes(grad, y)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        (y,) = self.saved
+        return _root_slopes(grad, y)
+
 
 @pointwise
 def _root_slopes(grad: Any, y: Any) -> Any:

@@ -37,6 +37,9 @@ class Cumsum(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return from_end(cumsum, grad, self.axis)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return flip(cumsum(flip(grad, (self.axis,)), self.axis), (self.axis,))
+
 
 def from_end(function: Callable[..., Tensor], x: Tensor, axis: int) -> Tensor:
     """A running function that begins at the other end of the axis."""

@@ -121,6 +121,9 @@ class NonZeros(Function):
         grad.engine.fill(out, 0)
         return out
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return grad.engine.full(self.shape, 0, grad.dtype)
+
 
 class PowerNorm(Function):
     """sum(|x| ** p) ** (1 / p) over axes, p other than 0, 2 and infinities; where it is 0 so is its gradient."""

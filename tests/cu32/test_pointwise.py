@@ -25,9 +25,9 @@ from alpha.cu32.pointwise import MOST_OPERANDS, MOST_VECTORS, WORDS, TensorLayou
 from alpha.cu32.programs import SOURCES
 from alpha.engine import Engine
 from alpha.errors import EngineError
-from alpha.expressions import dropout, integers
+from alpha.expressions import dropout, integers, writers
 from alpha.expressions import graph as graphs
-from alpha.expressions.graph import BOOL, OPERATIONS, Graph, Node
+from alpha.expressions.graph import BOOL, OF_INTEGERS_ALONE, OPERATIONS, Graph, Node
 from alpha.expressions.program import Program
 from tests.cu32.test_arrays import PLACES, both, memory
 from tests.engine.test_pointwise_accuracy import everywhere
@@ -63,7 +63,9 @@ def bits(x: Any) -> Array:
 def test_every_operation_is_written(name: str, kind: str) -> None:
     program = program_of([name])
     layout = Layout(kind, ((kind, STRIDED),) * program.tensors, False, 1)
-    if kind in scalars.INTEGERS and name not in integers.FUNCTIONS:
+    functions = integers.FUNCTIONS if kind in scalars.INTEGERS else writers.FUNCTIONS
+    assert (name in functions) == (kind in scalars.INTEGERS) or name not in OF_INTEGERS_ALONE
+    if name not in functions:
         with pytest.raises(EngineError, match=f"written for {kind}, got {name}"):
             expressions.source(program, layout)
         return
@@ -83,7 +85,8 @@ def by_operands() -> list[list[str]]:
     """The operations, those together that take the same operands."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, operation in OPERATIONS.items():
-        found.setdefault(operation.operands, []).append(name)
+        if name not in OF_INTEGERS_ALONE:
+            found.setdefault(operation.operands, []).append(name)
     return list(found.values())
 
 

@@ -598,7 +598,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "an array": (lambda x: x * np.ones(2), "one more argument"),
     "nothing": (lambda x: x + None, "convert it before the call"),
     "text": (lambda x: x * "2", "convert it before the call"),
-    "what alpha lacks": (lambda x: 2 * alpha.log2(x), "alpha.log2"),  # type: ignore[attr-defined]
+    "what alpha lacks": (lambda x: 2 * alpha.loglog(x), "alpha.loglog"),  # type: ignore[attr-defined]
     "a huge number": (lambda x: x + 10**400, "math.inf"),
     "operands": (lambda x: x.exp(2), "1 operand of exp"),
 }

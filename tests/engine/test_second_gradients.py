@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [(2, 4, 4), (2, 4, 4), (2, 4, 3)]
     ),
     "attention, mask": (
-        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), [(2, 3, 4), (2, 5, 4), (2, 5, 3), (3, 5)]
+        F.scaled_dot_product_attention, [(2, 3, 4), (2, 5, 4), (2, 5, 3), (3, 5)]
     ),
 }  # fmt: skip
 
@@ -295,11 +295,11 @@ def test_inference_mode(engine: Engine) -> None:
 def test_hook_after_accumulation(engine: Engine) -> None:
     x = alpha.tensor([1.0, 2.0], engine=engine, requires_grad=True)
     seen: list[Any] = []
-    remove = x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.tolist()))
+    handle = x.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad.tolist()))
     (x * x + x).sum().backward()
     (x * 1).sum().backward()
     assert seen == [[3, 5], [4, 6]]
-    remove()
+    handle.remove()
     (x * 1).sum().backward()
     assert len(seen) == 2
 

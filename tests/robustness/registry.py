@@ -7,6 +7,7 @@ from typing import Any
 
 import alpha
 from alpha import nn, optim
+from alpha.nn.function_layer import FunctionLayer
 from tests.robustness.records import RECORDS
 
 _NO_FUNCTION = "makes no tensor from tensors: it sets or tells a mode, an engine or a generator's place"
@@ -14,8 +15,11 @@ _LEAF = "tells or sets what a tensor is; other calls go through it all the time"
 _FILES = "reads and writes files: the storms on checkpoints try it"
 _MODULE = "holds other modules or parameters and computes nothing itself"
 _STATE = "keeps state over many steps: the tests of nn and optim compare it with PyTorch"
+_COMPARED = "has weights of its own: its own tests compare it with PyTorch, and give it bad arguments"
+_LAZY = "becomes the layer that it stands for: its own tests compare it with that"
 _DEVICE = "needs a second engine"
 _CALLS = "calls one function that has a record"
+_OPINFO = "PyTorch's own samples hold its results and gradients (tests/opinfo), hostile.py its errors"
 _WRITES = "writes into a tensor what a function with a record makes of it, as others do that have records"
 
 _LEAF_METHODS = """
@@ -23,6 +27,12 @@ __init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__
 __dlpack_device__ __contains__ __delitem__ __format__ __reversed__ __reduce__ __reduce_ex__ __getstate__ __setstate__
 __copy__ dense strided view dim numel element_size size stride memory_order is_contiguous backward requires_grad_
 retain_grad register_hook T
+"""
+
+_PRODUCTS = ("dot", "gemv", "ger", "ger_", "matmul", "outer")
+_MATRICES = """
+cholesky cholesky_inverse cholesky_solve det inverse logdet matrix_exp matrix_power pinverse qr slogdet svd
+triangular_solve
 """
 
 _COMPOSED = "is made of functions that have records: its own tests compare it with PyTorch"
@@ -43,7 +53,32 @@ broadcast_to expand_as repeat reshape_as tile view_as where type_as new_tensor n
 
 _WRITING_METHODS = """
 clamp_ cumsum_ masked_fill_ relu_ addbmm_ addmm_ addmv_ addr_ baddbmm_ fill_diagonal_ renorm_ tril_ triu_
+absolute_ acos_ acosh_ addcdiv_ addcmul_ arccos_ arccosh_ arcsin_ arcsinh_ arctan2_ arctan_ arctanh_ asin_ asinh_
+atan2_ atan_ atanh_ bitwise_and_ bitwise_left_shift_ bitwise_not_ bitwise_or_ bitwise_right_shift_ bitwise_xor_ clamp_
+clamp_max_ clamp_min_ clip_ copysign_ cosh_ cumsum_ deg2rad_ digamma_ divide_ erfc_ erfinv_ exp2_ fix_ float_power_
+fmod_ frac_ gcd_ greater_ greater_equal_ heaviside_ hypot_ i0_ lcm_ ldexp_ lerp_ less_ less_equal_ lgamma_ log10_
+log2_ logit_ masked_fill_ multiply_ mvlgamma_ nan_to_num_ negative_ nextafter_ not_equal_ polygamma_ rad2deg_ relu_
+round_ sgn_ sinc_ sinh_ subtract_ tan_ true_divide_ trunc_ xlogy_
 """
+
+_WRITING = "celu_ elu_ hardtanh_ leaky_relu_ relu_ rrelu_ selu_ threshold_"
+
+_OF_OTHERS = "erf expit expm1 log1p log_softmax logsumexp softmax"
+"""What ``alpha.special`` has of functions that have a record."""
+
+_OTHER_NAMES = """
+absolute clip divide greater greater_equal less less_equal multiply negative not_equal
+sgn subtract true_divide
+"""
+
+_PADS = ("Zero", "Constant", "Reflection", "Replication", "Circular")
+
+
+def _layer(name: str) -> type:
+    """A public class of nn; of what is none, ``object``."""
+    found = getattr(nn, name)
+    return found if isinstance(found, type) else object
+
 
 EXCLUDED: dict[str, str] = {
     **dict.fromkeys(
@@ -85,6 +120,15 @@ EXCLUDED: dict[str, str] = {
         _NO_FUNCTION,
     ),
     **dict.fromkeys(("alpha.load", "alpha.save"), _FILES),
+    **dict.fromkeys([f"alpha.linalg.{name}" for name in alpha.linalg.__all__ if name not in _PRODUCTS], _OPINFO),
+    **dict.fromkeys([f"alpha.{name}" for name in _MATRICES.split()], _OPINFO),
+    "alpha.inference_mode": _NO_FUNCTION,
+    "alpha.is_inference_mode_enabled": _NO_FUNCTION,
+    "alpha.Tensor.register_post_accumulate_grad_hook": _LEAF,
+    **dict.fromkeys(
+        ("alpha.asarray", "alpha.from_dlpack", "alpha.frombuffer"),
+        "takes other libraries' objects, whose memory it shares: test_exchange tries it",
+    ),
     "alpha.graph": "captures a step on a device: its own tests replay it",
     **dict.fromkeys(
         ("alpha.random.philox", "alpha.random.words", "alpha.random.uniforms"),
@@ -97,6 +141,16 @@ EXCLUDED: dict[str, str] = {
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _CALLING_METHODS.split()], _CALLS),
     **dict.fromkeys(_COMPOSITIONS.split(), _COMPOSED),
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _WRITING_METHODS.split()], _WRITES),
+    **dict.fromkeys([f"{space}.{name}" for space in ("alpha", "nn.functional") for name in _WRITING.split()], _WRITES),
+    **dict.fromkeys([f"alpha.special.{name}" for name in _OF_OTHERS.split()], "another name of a function of alpha's"),
+    **dict.fromkeys([f"alpha.{name}" for name in _OTHER_NAMES.split()], "another name of a function that has a record"),
+    **dict.fromkeys(
+        ("alpha.can_cast", "alpha.is_complex", "alpha.is_floating_point", "alpha.is_tensor", "alpha.promote_types"),
+        "tells what a dtype or a tensor is: its own tests compare it with PyTorch",
+    ),
+    **dict.fromkeys(
+        ("alpha.equal", "alpha.result_type"), "tells a bool or a dtype: its own tests compare it with PyTorch"
+    ),
     **dict.fromkeys(
         ("alpha.Tensor.normal_", "alpha.Tensor.uniform_"),
         "draws as nn.init's functions of these names do",
@@ -113,31 +167,95 @@ EXCLUDED: dict[str, str] = {
         ),
         _MODULE,
     ),
+    **dict.fromkeys(
+        [f"{space}.upsample{kind}" for space in ("alpha", "nn.functional") for kind in ("", "_nearest", "_bilinear")],
+        "calls interpolate, which has a record",
+    ),
+    "nn.functional.one_hot": "alpha.one_hot, which has a record",
+    **dict.fromkeys(
+        (
+            "nn.GRU",
+            "nn.GRUCell",
+            "nn.LSTM",
+            "nn.LSTMCell",
+            "nn.MultiheadAttention",
+            "nn.RNN",
+            "nn.RNNBase",
+            "nn.RNNCell",
+            "nn.RNNCellBase",
+            "nn.Transformer",
+            "nn.TransformerDecoder",
+            "nn.TransformerDecoderLayer",
+            "nn.TransformerEncoder",
+            "nn.TransformerEncoderLayer",
+        ),
+        _COMPARED,
+    ),
+    **dict.fromkeys(
+        (
+            "nn.LazyBatchNorm1d",
+            "nn.LazyBatchNorm2d",
+            "nn.LazyConv1d",
+            "nn.LazyConv2d",
+            "nn.LazyConv3d",
+            "nn.LazyConvTranspose1d",
+            "nn.LazyConvTranspose2d",
+            "nn.LazyConvTranspose3d",
+            "nn.LazyLinear",
+            "nn.UninitializedBuffer",
+            "nn.UninitializedParameter",
+        ),
+        _LAZY,
+    ),
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     "nn.init.whiten_patches_": "its own tests hold the covariance of its results; eigenvectors have no single value",
     **dict.fromkeys(
         (
             "nn.BatchNorm1d",
             "nn.BatchNorm2d",
+            "nn.BatchNorm3d",
+            "nn.Bilinear",
+            "nn.EmbeddingBag",
             "nn.GroupNorm",
+            "nn.InstanceNorm1d",
             "nn.InstanceNorm2d",
+            "nn.InstanceNorm3d",
             "nn.LayerNorm",
             "nn.PReLU",
             "nn.RMSNorm",
             "nn.Dropout",
             "nn.Embedding",
             "nn.Flatten",
+            "nn.Unflatten",
+            *(f"nn.{name}" for name in nn.__all__ if issubclass(_layer(name), FunctionLayer)),
+            *(f"nn.{kind}Pad{n}d" for kind in _PADS for n in (1, 2, 3)),
         ),
         "calls one function that has a record with the same arguments",
     ),
     **dict.fromkeys(
         (
+            "optim.ASGD",
+            "optim.Adadelta",
+            "optim.Adafactor",
+            "optim.Adagrad",
+            "optim.Adamax",
             "optim.AveragedModel",
+            "optim.ChainedScheduler",
+            "optim.ConstantLR",
+            "optim.CosineAnnealingWarmRestarts",
+            "optim.CyclicLR",
+            "optim.LBFGS",
             "optim.LRScheduler",
             "optim.LambdaLR",
+            "optim.MultiplicativeLR",
             "optim.Muon",
+            "optim.NAdam",
             "optim.OneCycleLR",
             "optim.Optimizer",
+            "optim.PolynomialLR",
+            "optim.RAdam",
+            "optim.ReduceLROnPlateau",
+            "optim.Rprop",
             "optim.SequentialLR",
         ),
         _STATE,
@@ -150,6 +268,7 @@ def public() -> set[str]:
     """Names of all public callables, as users write them."""
     found = {f"alpha.{n}" for n in alpha.__all__ if _callable(getattr(alpha, n))}
     found |= {f"alpha.linalg.{n}" for n in alpha.linalg.__all__}
+    found |= {f"alpha.special.{n}" for n in alpha.special.__all__}
     found |= {f"alpha.random.{n}" for n, value in vars(alpha.random).items() if _is_defined_in(value, alpha.random, n)}
     found |= {f"nn.functional.{n}" for n in nn.functional.__all__}
     found |= {f"nn.{n}" for n in nn.__all__ if _callable(getattr(nn, n))}

@@ -40,6 +40,11 @@ class Integers(IntegerOperations, Lanes):
         sign = "" if condition in ("eq", "ne") else "s" if self.is_signed else "u"
         return self.write(f"icmp {sign}{condition} {self.ints} {x}, {y}")
 
+    def bitwise(self, operation: str, x: Value, y: Value) -> Value:
+        if operation == "shr":
+            operation = "ashr" if self.is_signed else "lshr"
+        return self.integers(operation, x, y)
+
     def quotient(self, x: Value, y: Value) -> Value:
         wide = Lanes(32 if self.bits == 8 else 64, self.count, False, self.text)
         if self.bits == 64:

@@ -24,7 +24,7 @@ from alpha.cpu.loops.elements import BOOL, BOOLS, DRAWN, FLOAT, SIGNED, Element
 from alpha.cpu.loops.integers import Integers
 from alpha.cpu.loops.lanes import Lanes, Text, Value, spread
 from alpha.cpu.loops.machine import pointer_to
-from alpha.expressions import elementary, integers
+from alpha.expressions import integers, writers
 from alpha.expressions.program import Program
 
 ROWS, ELEMENTS, TASK_ROWS, TASK_ELEMENTS, AXES, STEPS = range(TASKS + 1, TASKS + 7)
@@ -76,7 +76,7 @@ class Writer:
         self.program, self.layout = program, layout
         self.text = Code("range", "job", "first_row", "end_row", "first", "end", result=self.kind)
         self.lanes = lanes_of(layout, fused, self.text)
-        self.functions = integers.FUNCTIONS if layout.computed.is_integer else elementary.FUNCTIONS
+        self.functions = integers.FUNCTIONS if layout.computed.is_integer else writers.FUNCTIONS
         self.results = len(program.results)
         self.pointers: list[Value] = []  # of the row: of each result, then of each tensor
         self.same: dict[int, Value] = {}  # tensors and numbers that are one value along the row, in every lane

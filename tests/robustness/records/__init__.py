@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from tests.robustness.records import arrays, creation, layers, orders, pointwise, products, reductions, shapes, training
+from tests.robustness.records import (
+    arrays,
+    creation,
+    elementary,
+    layers,
+    nn_functions,
+    orders,
+    pointwise,
+    products,
+    reductions,
+    shapes,
+    training,
+)
 
 RECORDS = [
     *pointwise.RECORDS,
+    *elementary.RECORDS,
     *reductions.RECORDS,
     *shapes.RECORDS,
     *arrays.RECORDS,
     *orders.RECORDS,
     *products.RECORDS,
     *layers.RECORDS,
+    *nn_functions.RECORDS,
     *creation.RECORDS,
     *training.RECORDS,
 ]
