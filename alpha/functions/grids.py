@@ -127,8 +127,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     check_tensor("trapezoid", y)
     axis = one_axis("trapezoid", dim, y.ndim)
     if x is None and is_number(dx) and y.shape[axis]:
-        ends = narrow(y, axis, 0, 1) + narrow(y, axis, y.shape[axis] - 1, 1)
-        return mul(sum(y, axis - y.ndim) - squeeze(ends, axis) / 2.0, dx)
+        outermost = narrow(y, axis, 0, 1) + narrow(y, axis, y.shape[axis] - 1, 1)
+        return mul(sum(y, axis - y.ndim) - squeeze(outermost, axis) / 2.0, dx)
     return sum(_areas("trapezoid", y, x, dx, axis), axis - y.ndim)
 
 

@@ -333,7 +333,7 @@ def test_every_function_of_a_tensor_is_a_method() -> None:
         "cat", "concat", "stack", "getitem", "setitem", "one_hot", "linear", "cast", "concatenate", "hstack", "vstack",
         "dstack", "row_stack", "column_stack", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "einsum",
         "broadcast_shapes", "broadcast_tensors", "chain_matmul", "tensordot", "tril_indices", "triu_indices",
-        "std_mean", "var_mean", "searchsorted", "bucketize",
+        "std_mean", "var_mean", "searchsorted", "bucketize", "bilinear",
     }  # fmt: skip
     of_several |= {"is_tensor", "can_cast", "promote_types", "result_type", "rsub"}  # of PyTorch's tensors neither
     absent = {name for name in functions - of_several if not hasattr(alpha.Tensor, name)}

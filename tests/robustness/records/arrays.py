@@ -134,7 +134,7 @@ def _put_in_part(x: Any, src: Any, dim: int, index: int) -> Any:
     return out
 
 
-def _beside(low: int) -> Drawn:
+def _joined(low: int) -> Drawn:
     def draw(d: Draw) -> Case:
         shape, dtype = d.shape(low, 3), d.dtype("fib")
         return Case([[d.input(shape, dtype) for _ in range(d.whole(1, 3))]])
@@ -203,10 +203,10 @@ VIEWS = [
     same("diagonal_scatter", _with_diagonal, _put_on_diagonal),
     same("select_scatter", _with_part, _put_in_part),
     same("block_diag", _in_blocks, _blocks),
-    same("hstack", _beside(0), np.hstack),
-    same("vstack", _beside(0), np.vstack, covers=("alpha.row_stack",)),
-    same("dstack", _beside(0), np.dstack),
-    same("column_stack", _beside(0), np.column_stack),
+    same("hstack", _joined(0), np.hstack),
+    same("vstack", _joined(0), np.vstack, covers=("alpha.row_stack",)),
+    same("dstack", _joined(0), np.dstack),
+    same("column_stack", _joined(0), np.column_stack),
     same("atleast_3d", of(), np.atleast_3d, covers=("alpha.atleast_1d", "alpha.atleast_2d")),
     same("roll", _rolled, lambda x, shifts, dims=None: np.roll(x, shifts, dims)),
     same("rot90", lambda d: Case([some(d, 2), d.whole(-5, 5)]), np.rot90),
