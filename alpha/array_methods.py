@@ -21,6 +21,7 @@ from alpha.functions import (
     scattering,
     selection,
     sorting,
+    splitting,
     statistics,
     vector_norms,
     views,
@@ -134,8 +135,8 @@ class ArrayMethods:
     flatten = shapes.flatten
     squeeze = shapes.squeeze
     unsqueeze = shapes.unsqueeze
-    split = shapes.split
-    chunk = shapes.chunk
+    split = splitting.split
+    chunk = splitting.chunk
     adjoint = views.adjoint
     as_strided = views.as_strided
     dsplit = views.dsplit

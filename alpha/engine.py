@@ -353,7 +353,7 @@ class Engine(ABC):
         """sqrt(sum(x ** 2)) of floats over sorted non-negative axes, as accurate as a sum."""
         return reductions.euclidean_norm(self, x, axes, keepdims)
 
-    def variance(self, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+    def variance(self, x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool) -> tuple[Tensor, Tensor]:
         """sum((x - mean) ** 2) / (n - correction) of floats over sorted non-negative axes, and the mean, which keeps
         them at length 1; NaN where n is no more than the correction. Equal numbers have a variance of exactly 0.
         """

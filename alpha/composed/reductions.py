@@ -20,7 +20,7 @@ def mean(engine: Engine, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Te
 
 
 def variance(
-    engine: Engine, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool
+    engine: Engine, x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool
 ) -> tuple[Tensor, Tensor]:
     """By the corrected two-pass algorithm.
 

@@ -63,7 +63,7 @@ class ReductionOperations(ArrayOperations):
         found = self._folded(NORM, False, x, axes, keepdims)
         return super().euclidean_norm(x, axes, keepdims) if found is None else found
 
-    def variance(self, x: Tensor, axes: tuple[int, ...], correction: int, keepdims: bool) -> tuple[Tensor, Tensor]:
+    def variance(self, x: Tensor, axes: tuple[int, ...], correction: float, keepdims: bool) -> tuple[Tensor, Tensor]:
         found: tuple[Tensor, Tensor] | None = VARIANCE.launch(x, axes, correction, keepdims)
         if found is not None:
             return found
@@ -202,7 +202,7 @@ class _VariancePlan:
 
     loop: machine.Loop | None = None
 
-    def __init__(self, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool) -> None:
+    def __init__(self, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: float, keepdims: bool) -> None:
         shape, strides, dtype = lie
         length, elements = math.prod(shape[axis] for axis in axes), math.prod(shape)
         if not elements:
@@ -237,7 +237,7 @@ class _VariancePlan:
 
 @caches.kept
 def _variance_plan(
-    lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: int, keepdims: bool
+    lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], correction: float, keepdims: bool
 ) -> _VariancePlan:
     return _VariancePlan(lie, axes, correction, keepdims)
 

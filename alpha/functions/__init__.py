@@ -54,6 +54,7 @@ from alpha.functions import shape as _shape
 from alpha.functions import solving as _solving
 from alpha.functions import sorting as _sorting
 from alpha.functions import special as _special
+from alpha.functions import splitting as _splitting
 from alpha.functions import statistics as _statistics
 from alpha.functions import transcendental as _transcendental
 from alpha.functions import unpooling as _unpooling
@@ -113,6 +114,7 @@ from alpha.functions.shape import *  # noqa: F403
 from alpha.functions.solving import *  # noqa: F403
 from alpha.functions.sorting import *  # noqa: F403
 from alpha.functions.special import *  # noqa: F403
+from alpha.functions.splitting import *  # noqa: F403
 from alpha.functions.statistics import *  # noqa: F403
 from alpha.functions.transcendental import *  # noqa: F403
 from alpha.functions.unpooling import *  # noqa: F403
@@ -172,6 +174,7 @@ __all__ += _shape.__all__
 __all__ += _solving.__all__
 __all__ += _sorting.__all__
 __all__ += _special.__all__
+__all__ += _splitting.__all__
 __all__ += _statistics.__all__
 __all__ += _transcendental.__all__
 __all__ += _unpooling.__all__

@@ -15,7 +15,8 @@ from alpha.functions.elementwise import cast, exp, gt, le, log1p, lt, maximum, s
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.functions.piecewise import of_floats
 from alpha.functions.primitives import EXPRESSIONS
-from alpha.functions.shape import reshape, split
+from alpha.functions.shape import reshape
+from alpha.functions.splitting import split
 from alpha.launches import SOFTMAX
 from alpha.tensor import Tensor
 

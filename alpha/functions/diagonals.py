@@ -172,10 +172,10 @@ def block_diag(*tensors: Any) -> Tensor:
         raise ShapeError(f"[block_diag] expected at most two axes, got {', '.join(str(x.shape) for x in found)}")
     blocks = [reshape(x, (1, x.numel())) if x.ndim < 2 else x for x in found]
     row = column = 0
-    ends = [0, 0]
+    size = [0, 0]
     for block in blocks:
-        ends = [end + n for end, n in zip(ends, block.shape, strict=True)]
-    out = blocks[0].engine.full(ends, 0, blocks[0].dtype)
+        size = [total + n for total, n in zip(size, block.shape, strict=True)]
+    out = blocks[0].engine.full(size, 0, blocks[0].dtype)
     for block in blocks:
         setitem(out, (slice(row, row + block.shape[0]), slice(column, column + block.shape[1])), block)
         row, column = row + block.shape[0], column + block.shape[1]

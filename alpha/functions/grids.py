@@ -12,7 +12,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.arguments import flag, one_axis, one_of, whole
 from alpha.errors import ArgumentError, ShapeError, described
-from alpha.functions.elementwise import logical_xor, sub
+from alpha.functions.elementwise import logical_xor, mul, sub
 from alpha.functions.joining import concat, several, stack
 from alpha.functions.lookups import index_select
 from alpha.functions.operands import check_tensor, is_number
@@ -118,7 +118,8 @@ def _areas(name: str, y: Tensor, x: Tensor | None, dx: Any, axis: int) -> Tensor
     """The areas of the trapezoids between neighbours."""
     length = max(y.shape[axis] - 1, 0)
     heights = narrow(y, axis, y.shape[axis] - length, length) + narrow(y, axis, 0, length)
-    return heights * _steps(name, y, x, dx, axis) / 2.0
+    areas: Tensor = heights * _steps(name, y, x, dx, axis) / 2.0
+    return areas
 
 
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1) -> Tensor:
@@ -126,8 +127,8 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim: int = -1)
     check_tensor("trapezoid", y)
     axis = one_axis("trapezoid", dim, y.ndim)
     if x is None and is_number(dx) and y.shape[axis]:
-        ends = narrow(y, axis, 0, 1) + narrow(y, axis, y.shape[axis] - 1, 1)
-        return (sum(y, axis - y.ndim) - squeeze(ends, axis) / 2.0) * dx
+        outermost = narrow(y, axis, 0, 1) + narrow(y, axis, y.shape[axis] - 1, 1)
+        return mul(sum(y, axis - y.ndim) - squeeze(outermost, axis) / 2.0, dx)
     return sum(_areas("trapezoid", y, x, dx, axis), axis - y.ndim)
 
 

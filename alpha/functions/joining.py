@@ -15,7 +15,8 @@ from alpha.composed import arrays
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import cast
 from alpha.functions.operands import call, check_room, check_tensor, common_dtype
-from alpha.functions.shape import cut_along, reshape, split, squeeze, transpose
+from alpha.functions.shape import reshape, squeeze, transpose
+from alpha.functions.splitting import cut_along, split
 from alpha.launches import CONCAT, FLIP, STACK, Launches
 from alpha.tensor import Tensor, dense_strides
 
@@ -251,7 +252,7 @@ repeat = tile
 # -- beside each other along an axis of their own ----------------------------------------------------------------
 
 
-def _each(name: str, tensors: tuple[Any, ...], axes: int) -> Any:
+def _at_least(name: str, tensors: tuple[Any, ...], axes: int) -> Any:
     """``atleast_1d`` and its like of one tensor, of several, or of a list of them."""
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
         return _with_axes(tensors[0], axes)
@@ -270,17 +271,17 @@ def _with_axes(x: Tensor, axes: int) -> Tensor:
 
 def atleast_1d(*tensors: Any) -> Any:
     """A tensor, or each of several, with at least one axis."""
-    return _each("atleast_1d", tensors, 1)
+    return _at_least("atleast_1d", tensors, 1)
 
 
 def atleast_2d(*tensors: Any) -> Any:
     """A tensor, or each of several, with at least two axes; a vector becomes a row."""
-    return _each("atleast_2d", tensors, 2)
+    return _at_least("atleast_2d", tensors, 2)
 
 
 def atleast_3d(*tensors: Any) -> Any:
     """A tensor, or each of several, with at least three axes; (N,) becomes (1, N, 1) and (M, N) becomes (M, N, 1)."""
-    return _each("atleast_3d", tensors, 3)
+    return _at_least("atleast_3d", tensors, 3)
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:

@@ -15,7 +15,8 @@ from alpha.functions.axes import Axes, count_along, keeping, known_as, numpy_nam
 from alpha.functions.elementwise import cast, eq, isnan, logical_not, ne, sqrt, where
 from alpha.functions.joining import concat
 from alpha.functions.operands import broadcast_view, call, check_float, check_tensor, compute
-from alpha.functions.shape import expand, split
+from alpha.functions.shape import expand
+from alpha.functions.splitting import split
 from alpha.launches import REDUCTIONS, VARIANCE
 from alpha.tensor import Tensor
 
@@ -84,7 +85,7 @@ class Var(Function):
         return _var_slopes(keeping(grad, x.shape, self.axes), x, mean, scale)
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
-        x, _ = self.saved
+        x: Tensor = self.saved[0]
         scale = 2 / self.divisor if self.divisor > 0 else math.nan
         return (x - mean(x, self.axes, True)) * (restored(grad, x.shape, self.axes) * scale)
 

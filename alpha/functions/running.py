@@ -17,8 +17,8 @@ from alpha.functions.axes import ValuesAndIndices, numpy_names, of_line
 from alpha.functions.elementwise import cast, eq, exp, gt, log, logical_and, lt, mul, where
 from alpha.functions.joining import concat, flip
 from alpha.functions.operands import call, check_float, check_tensor
-from alpha.functions.shape import split
 from alpha.functions.sorting import found_at
+from alpha.functions.splitting import split
 from alpha.launches import CUMSUM
 from alpha.tensor import Tensor
 
@@ -82,7 +82,8 @@ class Cumprod(Function):
         From the first 0 of a line on all products are 0. That 0 itself has the products with 1 in its place, up to the
         next 0; what is behind it has none.
         """
-        x, y = self.saved
+        x: Tensor = self.saved[0]
+        y: Tensor = self.saved[1]
         is_zero = eq(x, 0.0)
         if not is_zero.any().item():
             return from_end(cumsum, grad * y, self.axis) / x

@@ -193,13 +193,13 @@ class ReduceAlong(Function):
     def _of_product(self, grad: Tensor, x: Tensor, values: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The product of the others: the whole one over the factor, or that of the factors beside the only 0."""
         axis, index = self.axis, self.index
-        own, is_zero = where(eq(x, 0.0), 1.0, x), eq(values, 0.0)
-        beside = self._again(own, values) / own
+        divisor, is_zero = where(eq(x, 0.0), 1.0, x), eq(values, 0.0)
+        product = self._again(divisor, values) / divisor
         zeros = gather(scatter_add(x.new_zeros(x.shape), axis, index, cast(is_zero, x.dtype)), axis, index)
         is_only = logical_and(is_zero, eq(zeros, 1.0))
         without = gather(grad * self._again(x, where(is_only, 1.0, values)), axis, index)
         over = gather(grad * y, axis, index) / where(is_zero, 1.0, values)
-        return grad * beside, where(is_only, without, over)
+        return grad * product, where(is_only, without, over)
 
     def _again(self, x: Tensor, values: Tensor) -> Tensor:
         return call(ReduceAlong, x, values, self.index, self.axis, self.op, self.includes)

@@ -85,7 +85,8 @@ def unique(
         least, most = int(array.min()), int(array.max())
         if most - least < _SPREAD * array.size:
             return _several([x.engine.from_numpy(part) for part in _counted(array, least, most, inverse, counts)])
-    found: Any = np.unique(array, return_inverse=inverse, return_counts=counts, axis=axis, equal_nan=False)
+    distinct: Any = np.unique  # whose types tell one result from several by literals alone
+    found = distinct(array, return_inverse=inverse, return_counts=counts, axis=axis, equal_nan=False)
     parts = list(found) if isinstance(found, tuple) else [found]
     if inverse:
         parts[1] = parts[1].reshape(array.shape if axis is None else -1)
@@ -233,7 +234,7 @@ def repeat_interleave(
     name = "repeat_interleave"
     check_tensor(name, x)
     if repeats is None:
-        index = np.repeat(np.arange(x.numel()), _counts(name, x, x.numel()))
+        index = np.repeat(np.arange(x.numel(), dtype=x.dtype), _counts(name, x, x.numel()))
         return x.engine.from_numpy(index)
     x, axis = (reshape(x, (x.numel(),)), 0) if dim is None else (x, dim)
     x = x if x.shape else reshape(x, (1,))

@@ -5,35 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
 
-from alpha import caches, dtypes
+from alpha import dtypes
 from alpha.arguments import Shape, all_axes, one_axis, shape_of
-from alpha.autograd import Function, enters_graph, view_of, views_of
-from alpha.composed import arrays
-from alpha.errors import ArgumentError, ShapeError, described
+from alpha.autograd import Function, enters_graph, view_of
+from alpha.errors import ShapeError, described
 from alpha.functions.operands import broadcast_strides, broadcast_view, call, check_tensor, sum_to
 from alpha.tensor import Tensor, dense_strides
 
 __all__ = [
     "broadcast_to",
-    "chunk",
     "expand",
     "flatten",
     "permute",
     "reshape",
-    "split",
     "squeeze",
     "sum_to_size",
     "transpose",
     "unsqueeze",
 ]
-
-MOST_PIECES = 1 << 20
-"""Most pieces that a tensor is split into: each is an object of its own."""
 
 # -- views -------------------------------------------------------------------------------------------------------
 
@@ -137,58 +130,6 @@ class Expand(Function):
         from alpha.expressions.functions import summed_to  # here: what it imports imports this module
 
         return summed_to(grad, self.shape)
-
-
-class Split(Function):
-    """Pieces along an axis."""
-
-    views = True
-
-    def forward(self, x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
-        self.sizes, self.axis, self.like = sizes, axis, x.strided(0, x.shape, x.strides).memory_order()
-        return cut_along(x, sizes, axis)
-
-    def backward(self, *grads: Tensor | None) -> Tensor:
-        some = next(grad for grad in grads if grad is not None)
-        zero = arrays.filled(some.engine, (), 0, some.dtype) if None in grads else some
-        before, after = some.shape[: self.axis], some.shape[self.axis + 1 :]
-        pieces: list[Tensor] = []
-        for is_none, run in groupby(zip(grads, self.sizes, strict=True), lambda pair: pair[0] is None):
-            if is_none:  # neighbours without a gradient are one piece of zeros
-                pieces.append(broadcast_view(zero, (*before, sum([size for _, size in run]), *after)))
-            else:
-                pieces += [grad for grad, _ in run if grad is not None]
-        return some.engine.concat(pieces, self.axis, self.like)
-
-    def backward_in_graph(self, *grads: Tensor | None) -> Tensor:
-        from alpha.functions.joining import concat  # here: it imports this module
-
-        some = next(grad for grad in grads if grad is not None)
-        before, after = some.shape[: self.axis], some.shape[self.axis + 1 :]
-        pieces = [
-            arrays.filled(some.engine, (*before, size, *after), 0, some.dtype) if grad is None else grad
-            for grad, size in zip(grads, self.sizes, strict=True)
-        ]
-        return concat(pieces, self.axis)
-
-    fresh = True
-
-
-def cut_along(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
-    """Views of consecutive pieces."""
-    storage, strides, dtype = x.storage, x.strides, x.dtype
-    places = _places(x.shape, strides, sizes, axis)
-    return tuple([Tensor(storage, x.offset + start, shape, strides, dtype) for start, shape in places])
-
-
-@caches.kept
-def _places(shape: Shape, strides: Shape, sizes: Shape, axis: int) -> list[tuple[int, Shape]]:
-    """Where pieces of these sizes along an axis begin, and their shapes."""
-    starts = accumulate(sizes, initial=0)
-    return [
-        (start * strides[axis], (*shape[:axis], size, *shape[axis + 1 :]))
-        for start, size in zip(starts, sizes, strict=False)
-    ]
 
 
 def _in_graph(x: Tensor) -> bool:
@@ -407,64 +348,3 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     check_tensor("unsqueeze", x)
     axis = one_axis("unsqueeze", dim, len(x.shape) + 1)
     return _seen_as(x, (*x.shape[:axis], 1, *x.shape[axis:]))
-
-
-def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
-    if not isinstance(x, Tensor):
-        check_tensor("split", x)
-    axis = one_axis("split", dim, len(x.shape))
-    length = x.shape[axis]
-    if type(size) is int and size > 0:
-        sizes = _equal_sizes(length, size)
-    elif isinstance(size, (tuple, list)):
-        sizes = _sizes_given(tuple(size), x.shape, length)
-    elif isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(size)}")
-    else:
-        sizes = _equal_sizes(length, int(size))
-    return _pieces(x, sizes, axis)
-
-
-def _sizes_given(sizes: tuple[Any, ...], shape: Shape, length: int) -> Shape:
-    """The sizes that a list holds; ShapeError unless they are the parts of a length."""
-    for n in sizes:
-        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-            raise ShapeError(f"[split] expected sizes as ints >= 0, got {described(list(sizes))}")
-    if sum(sizes) != length or not sizes:
-        raise ShapeError(f"[split] expected sizes that add up to {length}, got {described(sizes)} for shape {shape}")
-    return tuple([int(n) for n in sizes])
-
-
-@caches.kept
-def _equal_sizes(length: int, size: int) -> Shape:
-    """Sizes of the pieces of a length, all equal but for the last, which may be smaller."""
-    if length // size > MOST_PIECES:
-        raise ArgumentError(f"[split] expected at most {MOST_PIECES} pieces, got {size} of {length}: use a larger size")
-    whole, rest = divmod(length, size)
-    return (size,) * whole + ((rest,) if rest or not whole else ())
-
-
-def _pieces(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
-    """Views of consecutive pieces along an axis, in the graph where the tensor is."""
-    if (x.requires_grad or x._base is not None) and enters_graph(x):
-        pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
-        return pieces
-    return views_of(x, _places(x.shape, x.strides, sizes, axis), x.strides)
-
-
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most ``chunks`` pieces of equal length (the last may be smaller) along an axis; views."""
-    if not isinstance(x, Tensor):
-        check_tensor("chunk", x)
-    if type(chunks) is not int or chunks < 1:
-        if isinstance(chunks, bool) or not isinstance(chunks, (int, np.integer)) or chunks < 1:
-            raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {described(chunks)}")
-        chunks = int(chunks)
-    axis = one_axis("chunk", dim, len(x.shape))
-    length = x.shape[axis]
-    if length:
-        return _pieces(x, _equal_sizes(length, -(-length // chunks)), axis)
-    if chunks > MOST_PIECES:
-        raise ArgumentError(f"[chunk] expected at most {MOST_PIECES} pieces, got {described(chunks)}: use fewer")
-    return _pieces(x, (0,) * chunks, axis)  # as many as asked for, of nothing

@@ -15,7 +15,8 @@ from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.indexing import getitem
 from alpha.functions.operands import call, check_tensor
-from alpha.functions.shape import broadcast_to, expand, permute, reshape, split, squeeze, transpose
+from alpha.functions.shape import broadcast_to, expand, permute, reshape, squeeze, transpose
+from alpha.functions.splitting import split
 from alpha.tensor import Tensor, is_within
 
 __all__ = [
