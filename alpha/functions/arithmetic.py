@@ -255,11 +255,9 @@ def pow(input: TensorLike, exponent: TensorLike) -> Tensor:
         found = _POWER_OF_NUMBER.launches.launch_outside(input, exponent)
         if found is not None:
             return found
-    base, exponent = convert("pow", input, exponent, logical=True)
+    base, exponent = convert("pow", input, exponent)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
-        if dtypes.is_bool(dtype):
-            return compute("ge", base, exponent)  # False ** True alone is False
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
             if simpler is not None:

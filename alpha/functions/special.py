@@ -97,7 +97,7 @@ def _zeta_at_ends(s: Any, q: Any, value: Any) -> Any:
 
 @functools.cache
 def _zeta(below_0: bool) -> PointwiseFunction:
-    """Of q > 0, or also of q < 0 and whole s: the terms below 0 are then those of 1 - q's fraction with their signs."""
+    """Zeta for q > 0, or also for q < 0 and whole s: terms below 0 are those of 1 - q's fraction with their signs."""
 
     def value(s: Any, q: Any) -> Any:
         if not below_0:
