@@ -18,6 +18,7 @@ RESUME =
 
 # Of `make test` and `make test-all`
 TORCH = torch==2.13.0
+TORCHVISION = torchvision==0.28.0
 TESTS =
 
 # Of `make gpu-tests`, `make gpu-operators` and `make gpu-training`, besides OUT and ENGINE
@@ -112,7 +113,7 @@ $(VENV)/test-all.stamp: EXTRA = test-all
 $(VENV)/dev.stamp: EXTRA = dev
 $(VENV)/compare.stamp: EXTRA = compare
 $(VENV)/onnx.stamp: EXTRA = onnx
-$(VENV)/compare.stamp: REQUIREMENT = '$(TORCH)'
+$(VENV)/compare.stamp: REQUIREMENT = '$(TORCH)' '$(TORCHVISION)'
 
 $(VENV)/%.stamp: $(VENV)/made.stamp pyproject.toml
 	@echo 'installing dragon-alpha[$(EXTRA)] into $(VENV)'

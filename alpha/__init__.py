@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
     __path__.append(str(Path(__file__).parent.parent))
 
-from alpha import errors, functions, linalg, methods, random, special
-from alpha.autograd import Function, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from alpha import autograd, errors, functions, late, linalg, methods, random, special
+from alpha.autograd import (
+    Function,
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
 from alpha.conversion import tensor
 from alpha.devices import device
 from alpha.dtypes import bool_, finfo, float32, float64, iinfo, int32, int64, uint8
@@ -32,9 +40,13 @@ if TYPE_CHECKING:
     from alpha import cuda as cuda
     from alpha import datasets as datasets
     from alpha import engine_suite as engine_suite
+    from alpha import func as func
+    from alpha import models as models
     from alpha import nn as nn
     from alpha import optim as optim
     from alpha import testing as testing
+    from alpha import utils as utils
+    from alpha.autograd.checkpoints import checkpoint as checkpoint
 
 methods.attach()
 
@@ -49,6 +61,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "Function",
     "Generator",
     "Tensor",
+    "autograd",
     "bool_",
     "default_engine",
     "device",
@@ -63,9 +76,11 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "get_search",
     "graph",
     "iinfo",
+    "inference_mode",
     "int32",
     "int64",
     "is_grad_enabled",
+    "is_inference_mode_enabled",
     "linalg",
     "load",
     "manual_seed",
@@ -88,6 +103,11 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "nn", "optim", "testing"):
+    if name == "checkpoint":
+        return importlib.import_module("alpha.autograd.checkpoints").checkpoint
+    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")
+
+
+late.watch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,23 @@ _PLAIN_AXES, _PLAIN_LENGTH = 4, 2**15 - 1
 
 MAX_AXES = 64
 """Most axes of a tensor: NumPy's arrays have no more."""
+
+
+MOST_ENTRIES = 1 << 20
+"""Most entries of a list of tensors or numbers."""
+
+
+def listed(function: str, name: str, value: Any) -> list[Any]:
+    """The elements of a list, tuple, set or generator as a list; ArgumentError for anything else."""
+    is_one = isinstance(value, str | bytes | range) or hasattr(value, "dtype")  # a tensor or an array
+    if is_one or not isinstance(value, Iterable):
+        raise ArgumentError(f"[{function}] expected {name} as a list, got {described(value)}")
+    found: list[Any] = []
+    for entry in value:
+        if len(found) == MOST_ENTRIES:
+            raise ArgumentError(f"[{function}] expected {name} of at most {MOST_ENTRIES} entries, got more")
+        found.append(entry)
+    return found
 
 
 def one_axis(function: str, dim: Any, ndim: int) -> int:
@@ -68,6 +85,14 @@ def number(function: str, name: str, value: Any) -> float:
         raise ArgumentError(f"[{function}] expected {name} within a float's range, got an int beyond it") from None
 
 
+def one_of(function: str, name: str, value: Any, options: Sequence[str]) -> str:
+    """One of several words; ArgumentError for anything else."""
+    if isinstance(value, str) and value in options:
+        return value
+    words = ", ".join(repr(option) for option in options)
+    raise ArgumentError(f"[{function}] expected {name} as one of {words}, got {described(value)}")
+
+
 def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     """Sorted non-negative axes, from None (all of them), one axis or several; of an empty list none."""
     if dim is None:
@@ -75,6 +100,10 @@ def all_axes(function: str, dim: Any, ndim: int) -> tuple[int, ...]:
     if type(dim) is int and -ndim <= dim < ndim:
         return (dim if dim >= 0 else dim + ndim,)
     given = dim if isinstance(dim, (tuple, list)) else (dim,)
+    if not ndim:  # a tensor without axes takes those of one with one axis, as in PyTorch
+        for d in given:
+            one_axis(function, d, 1)
+        return ()
     axes = sorted(one_axis(function, d, ndim) for d in given)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"[{function}] expected different axes, got {described(tuple(given))}")

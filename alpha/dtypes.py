@@ -139,6 +139,11 @@ def holds_numbers(dtype: DType) -> bool:
     return category(dtype) != NOTHING
 
 
+def is_numeric(dtype: DType) -> bool:
+    """Whether an array of the dtype holds numbers or bools, complex ones too. Of any NumPy dtype."""
+    return holds_numbers(dtype) or dtype.kind == "c"
+
+
 def is_whole(dtype: DType) -> bool:
     """Whether it holds whole numbers alone: bools and integers."""
     return category(dtype) in (BOOL, INTEGER)

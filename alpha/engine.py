@@ -33,6 +33,7 @@ from alpha.composed import (
     losses,
     normalisation,
     optimizers,
+    ordering,
     padding,
     pointwise,
     pooling,
@@ -55,6 +56,8 @@ from alpha.records import (
     Operand,
     PointwiseStep,
     RangeCheck,
+    RowCall,
+    RowPass,
     RunningStatistics,
     Scalar,
     WeightedPairs,
@@ -324,6 +327,13 @@ class Engine(ABC):
         """
         return pointwise.pointwise(self, function, program, tensors, numbers, out)
 
+    def row_pass(self, wanted: RowPass) -> RowCall:
+        """What computes a point-wise function over rows of matrices, some of them in each call.
+
+        What a call needs to know of the matrices may be found once for all calls.
+        """
+        return pointwise.row_pass(self, wanted)
+
     def pointwise_sum(
         self, function: str, program: Program, tensors: Sequence[Tensor], numbers: Sequence[float], mean: bool
     ) -> Tensor:
@@ -368,9 +378,25 @@ class Engine(ABC):
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         """Values in ascending stable order along an axis, and their int64 indices."""
 
+    def topk(self, x: Tensor, k: int, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+        """The first ``k`` elements along an axis in descending (ascending) order, and their int64 indices."""
+        return ordering.topk(self, x, k, axis, largest)
+
+    def rank(self, x: Tensor, axis: int, place: int) -> Tensor:
+        """The int64 index, with the axis at length 1, of the element at a place in ascending order along an axis."""
+        return ordering.rank(self, x, axis, place)
+
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         """Running sums along an axis."""
         return arrays.cumsum(self, x, axis)
+
+    def cumprod(self, x: Tensor, axis: int) -> Tensor:
+        """Running products along an axis, of the dtypes that products of elements have."""
+        return arrays.cumprod(self, x, axis)
+
+    def running_extremes(self, x: Tensor, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+        """The largest (smallest) elements so far along an axis, or NaN, and the last int64 indices that have them."""
+        return arrays.running_extremes(self, x, axis, largest)
 
     @abstractmethod
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
@@ -439,6 +465,13 @@ class Engine(ABC):
     def scatter_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int) -> None:
         """out[i, index[i, j, k], k] += values[i, j, k], as ``gather_along`` reads; repeated indices add up."""
         arrays.scatter_along(self, out, index, values, axis)
+
+    def put_along(self, out: Tensor, index: Tensor, values: Tensor, axis: int, op: str = "put") -> None:
+        """out[i, index[i, j, k], k] = values[i, j, k] for "put", as ``scatter_along`` adds; repeated places keep one.
+
+        Other operations combine all values with what is there: "add", "multiply", "maximum", "minimum".
+        """
+        arrays.put_along(self, out, index, values, axis, op)
 
     def gather_along_grad(
         self, dy: Tensor, index: Tensor, axis: int, shape: Sequence[int], order: Sequence[int]

@@ -55,6 +55,10 @@ class ArgumentError(AlphaError, ValueError):
     """A value outside what the function takes (an unknown option, a negative size)."""
 
 
+class PartError(AlphaError, AttributeError):
+    """A module has no part, parameter or buffer of a name."""
+
+
 class DataError(AlphaError, RuntimeError):
     """A data set's file is missing, corrupt or cannot be had."""
 

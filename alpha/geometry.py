@@ -34,6 +34,9 @@ from alpha.errors import ArgumentError, ShapeError
 
 Array = np.ndarray[Any, Any]
 
+Side = int | tuple[int, int]
+"""Padding of an axis: at each end, or (before, behind)."""
+
 Groups = tuple[tuple[tuple[int, int], ...], ...]
 """For each index of the grouping axis, the pairs of the two other indices that meet there."""
 
@@ -396,10 +399,10 @@ class Geometry:
         size: tuple[int, ...],
         filter: tuple[int, ...],
         stride: tuple[int, ...] = (1, 1),
-        padding: tuple[int, ...] = (0, 0),
+        padding: tuple[Side, ...] = (0, 0),
         dilation: tuple[int, ...] = (1, 1),
     ) -> Geometry:
-        """From PyTorch's arguments, each (rows, columns): input size, filter, stride, symmetric padding, dilation."""
+        """From PyTorch's arguments, each (rows, columns): input size, filter, stride, padding, dilation."""
         return Geometry(*_axes(size, filter, stride, padding, dilation))
 
     @cached_property
@@ -471,7 +474,7 @@ class VolumeGeometry:
         size: tuple[int, ...],
         filter: tuple[int, ...],
         stride: tuple[int, ...],
-        padding: tuple[int, ...],
+        padding: tuple[Side, ...],
         dilation: tuple[int, ...],
     ) -> VolumeGeometry:
         """From PyTorch's arguments: (depths, rows, columns) of each, as ``Geometry.make`` has them."""
@@ -493,9 +496,9 @@ class VolumeGeometry:
         return self.depths.useful * self.images.macs(batch, in_channels, out_channels, groups)
 
 
-def _axes(*arguments: tuple[int, ...]) -> list[Axis]:
+def _axes(*arguments: tuple[Any, ...]) -> list[Axis]:
     """Axis by axis, from the sizes, filters, strides, paddings and dilations of all."""
-    return [Axis(i, f, s, (p, p), d) for i, f, s, p, d in zip(*arguments, strict=True)]
+    return [Axis(i, f, s, p if isinstance(p, tuple) else (p, p), d) for i, f, s, p, d in zip(*arguments, strict=True)]
 
 
 def transposed_input(output: int, filter: int, stride: int, padding: int, output_padding: int, dilation: int) -> int:

@@ -1,8 +1,74 @@
-"""alpha.linalg: products of matrices and vectors, those of BLAS's second level among them."""
+"""alpha.linalg: products, inverses, factors and norms of matrices; PyTorch's names, and BLAS's gemv and ger."""
 
 from __future__ import annotations
 
+from alpha.functions import diagonals
+from alpha.functions.contraction import vector_cross as cross
+from alpha.functions.factorisations import cholesky_ex, eigh, eigvalsh, svdvals
+from alpha.functions.factorisations import linalg_cholesky as cholesky
+from alpha.functions.factorisations import linalg_qr as qr
+from alpha.functions.factorisations import linalg_svd as svd
 from alpha.functions.linalg import dot, matmul, outer
+from alpha.functions.matrices import (
+    cond,
+    householder_product,
+    lstsq,
+    matrix_exp,
+    matrix_norm,
+    matrix_power,
+    matrix_rank,
+    tensorinv,
+    tensorsolve,
+    vander,
+    vector_norm,
+)
+from alpha.functions.matrices import linalg_norm as norm
 from alpha.functions.matvec import gemv, ger, ger_
+from alpha.functions.products import multi_dot, vecdot
+from alpha.functions.solving import det, inv, inv_ex, pinv, slogdet, solve, solve_ex, solve_triangular
+from alpha.tensor import Tensor
 
-__all__ = ["dot", "gemv", "ger", "ger_", "matmul", "outer"]
+__all__ = [
+    "cholesky",
+    "cholesky_ex",
+    "cond",
+    "cross",
+    "det",
+    "diagonal",
+    "dot",
+    "eigh",
+    "eigvalsh",
+    "gemv",
+    "ger",
+    "ger_",
+    "householder_product",
+    "inv",
+    "inv_ex",
+    "lstsq",
+    "matmul",
+    "matrix_exp",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensorinv",
+    "tensorsolve",
+    "vander",
+    "vecdot",
+    "vector_norm",
+]
+
+
+def diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """``alpha.diagonal`` of the last two axes unless others are named."""
+    return diagonals.diagonal(x, offset, dim1, dim2)

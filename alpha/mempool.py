@@ -220,6 +220,11 @@ class MemoryPool:
         self._cap = cap
 
     @property
+    def is_on_host(self) -> bool:
+        """Whether the host reaches the memory as arrays."""
+        return self._view is not None
+
+    @property
     def in_use(self) -> int:
         """Bytes that live tensors hold."""
         return self.statistics().in_use

@@ -11,18 +11,19 @@ import builtins
 from types import FunctionType
 from typing import Any
 
-from alpha import copying, dtypes, walk
+from alpha import copying, dtypes
+from alpha.array_methods import ArrayMethods
+from alpha.autograd import walk
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
-from alpha.errors import ArgumentError, ScalarError, ShapeError
-from alpha.functions import activation, creation, drawing, elementwise, indexing, inplace, linalg, reduction
-from alpha.functions import shape as shapes
+from alpha.errors import ArgumentError, ScalarError
+from alpha.functions import activation, creation, drawing, elementwise, extremes, indexing, inplace, joining, linalg
 from alpha.functions.operands import check_tensor, is_operand
 from alpha.pointwise_methods import PointwiseMethods
 from alpha.tensor import Tensor
 
 
-class Methods(PointwiseMethods):  # noqa: PLW1641 (Tensor has its __hash__)
+class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its __hash__)
     """What Tensor has beside its own methods; ``self`` is a Tensor."""
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -41,7 +42,7 @@ class Methods(PointwiseMethods):  # noqa: PLW1641 (Tensor has its __hash__)
 
     def __reversed__(self: Any) -> Tensor:
         """The entries along the first axis in reverse order, as a tensor."""
-        return shapes.flip(self, (0,)) if self.shape else self
+        return joining.flip(self, (0,)) if self.shape else self
 
     def __contains__(self: Any, value: object) -> builtins.bool:
         """Whether any element equals a number (or those of a tensor, broadcast)."""
@@ -50,7 +51,7 @@ class Methods(PointwiseMethods):  # noqa: PLW1641 (Tensor has its __hash__)
                 f"[in] expected a number or a tensor to look for, got {type(value).__name__}: in a list of tensors "
                 "compare by any(x is y for y in tensors)"
             )
-        return builtins.bool(reduction.any(elementwise.eq(self, value)).item())
+        return builtins.bool(extremes.any(elementwise.eq(self, value)).item())
 
     # -- functions of other families ---------------------------------------------------------------------------------
 
@@ -60,12 +61,6 @@ class Methods(PointwiseMethods):  # noqa: PLW1641 (Tensor has its __hash__)
 
     bernoulli = drawing.bernoulli
     multinomial = drawing.multinomial
-
-    # -- products ----------------------------------------------------------------------------------------------------
-
-    matmul = linalg.matmul
-    dot = linalg.dot
-    outer = linalg.outer
 
     # -- dtype, engine, layout ---------------------------------------------------------------------------------------
 
@@ -146,95 +141,9 @@ class Methods(PointwiseMethods):  # noqa: PLW1641 (Tensor has its __hash__)
         """``alpha.full`` in this dtype and on this engine, unless options say otherwise."""
         return creation.full(size, value, **_as_this(self, options))
 
-    # -- reductions --------------------------------------------------------------------------------------------------
-
-    sum = reduction.sum
-    mean = reduction.mean
-    var = reduction.var
-    std = reduction.std
-    prod = reduction.prod
-    max = reduction.max
-    min = reduction.min
-    logsumexp = reduction.logsumexp
-    norm = reduction.norm
-    argmax = reduction.argmax
-    argmin = reduction.argmin
-    any = reduction.any
-    all = reduction.all
-    cumsum = reduction.cumsum
-    sort = reduction.sort
-
-    # -- shape -------------------------------------------------------------------------------------------------------
-
-    transpose = shapes.transpose
-    flatten = shapes.flatten
-    squeeze = shapes.squeeze
-    unsqueeze = shapes.unsqueeze
-    split = shapes.split
-    chunk = shapes.chunk
-    gather = indexing.gather
-    index_select = indexing.index_select
-    take_along_dim = indexing.take_along_dim
-    masked_fill = indexing.masked_fill
-    __getitem__ = indexing.getitem
-
-    @property
-    def T(self: Any) -> Tensor:
-        """The axes in reverse order."""
-        return shapes.permute(self, tuple(reversed(range(self.ndim))))
-
-    def reshape(self: Any, *shape: Any) -> Tensor:
-        """Another shape for the same elements in row-major order; a view where the strides allow it."""
-        return shapes.reshape(self, _sequence(shape))
-
-    def view(self: Any, *shape: Any) -> Tensor:
-        """The same memory under another shape, ``view(2, -1)``, or its bits read as another dtype."""
-        return shapes.view(self, shape[0] if len(shape) == 1 else shape)
-
-    def permute(self: Any, *axes: Any) -> Tensor:
-        """The axes in another order; a view."""
-        return shapes.permute(self, _sequence(axes))
-
-    def expand(self: Any, *shape: Any) -> Tensor:
-        """Broadcast to a shape; a view."""
-        return shapes.expand(self, _sequence(shape))
-
-    def broadcast_to(self: Any, *shape: Any) -> Tensor:
-        """Repeated to a shape that it broadcasts to; a view."""
-        return shapes.broadcast_to(self, _sequence(shape))
-
-    def expand_as(self: Any, other: Tensor) -> Tensor:
-        """Broadcast to another tensor's shape; a view."""
-        return shapes.expand(self, _shape_of("expand_as", other))
-
-    def reshape_as(self: Any, other: Tensor) -> Tensor:
-        """``reshape`` to another tensor's shape."""
-        return shapes.reshape(self, _shape_of("reshape_as", other))
-
-    def view_as(self: Any, other: Tensor) -> Tensor:
-        """``view`` with another tensor's shape."""
-        return shapes.view(self, _shape_of("view_as", other))
-
-    def repeat(self: Any, *repeats: Any) -> Tensor:
-        """Repeated so many times along each axis, as ``tile``: ``repeat(2, 3)``; at least one count per axis."""
-        counts = _sequence(repeats)
-        if len(counts) < self.ndim:
-            raise ShapeError(f"[repeat] expected a count for each of {self.ndim} axes or more, got {counts}: add 1s")
-        return shapes.tile(self, counts)
-
-    def tile(self: Any, *repeats: Any) -> Tensor:
-        """Repeated so many times along each axis; missing leading counts are 1."""
-        return shapes.tile(self, _sequence(repeats))
-
-    def flip(self: Any, *dims: builtins.int) -> Tensor:
-        """The elements in reverse order along axes; a copy."""
-        return shapes.flip(self, _sequence(dims))
-
     # -- in place ----------------------------------------------------------------------------------------------------
 
     copy_ = inplace.copy_
-    cumsum_ = inplace.written_by(reduction.cumsum)
-    masked_fill_ = inplace.written_by(indexing.masked_fill)
     relu_ = inplace.written_by(activation.relu)
     normal_ = drawing.normal_
     uniform_ = drawing.uniform_
@@ -254,13 +163,9 @@ class Methods(PointwiseMethods):  # noqa: PLW1641 (Tensor has its __hash__)
     # -- the graph, and copies ---------------------------------------------------------------------------------------
 
     backward = walk.backward
+    register_post_accumulate_grad_hook = walk.register_post_accumulate_grad_hook
     __deepcopy__ = copying.deep_copy
     __reduce_ex__ = copying.reduced
-
-
-def _sequence(values: tuple[Any, ...]) -> tuple[int, ...]:
-    """``f(1, 2)`` and ``f((1, 2))`` alike."""
-    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else values
 
 
 def _as_this(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
@@ -269,15 +174,9 @@ def _as_this(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     return {"dtype": x.dtype, **({} if places else {"engine": x.engine}), **options}
 
 
-def _shape_of(function: str, other: Any) -> tuple[int, ...]:
-    """A tensor's shape."""
-    check_tensor(function, other)
-    return tuple(other.shape)
-
-
 def attach() -> None:
     """Gives Tensor the methods."""
-    for owner in (PointwiseMethods, Methods):
-        for name, method in vars(owner).items():
+    for family in (ArrayMethods, PointwiseMethods, Methods):
+        for name, method in vars(family).items():
             if isinstance(method, FunctionType | property):
                 setattr(Tensor, name, method)

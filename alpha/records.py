@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +51,41 @@ class Epilogue(NamedTuple):
     weight: Tensor | None = None
     bias: Tensor | None = None
     slope: float | None = None
+
+
+class RowPass(NamedTuple):
+    """A point-wise function over some rows of matrices at a time (``Engine.row_pass``).
+
+    Attributes:
+        function: its name, for messages.
+        program: what it computes.
+        tensors: what it reads, matrices; a number k stands for part k of the matrix that each call gives, cut into
+            ``parts`` of equally many columns.
+        outs: where its results go, one each, of one width and of the results' dtype. A matrix that is read may be one
+            of them, or share no memory with any; they share none with each other.
+        rows: matrices with so many rows are read and written from the row on that a call names, others from their first
+            one; those with one row are repeated.
+        parts: of the matrix that each call gives.
+    """
+
+    function: str
+    program: Program
+    tensors: tuple[Tensor | int, ...]
+    outs: tuple[Tensor, ...]
+    rows: int
+    parts: int = 1
+
+    def moves(self, x: Tensor) -> bool:
+        """Whether a call reads or writes a matrix from its first row on."""
+        return x.shape[0] == self.rows
+
+    def layout(self, x: Tensor, count: int) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        """Shape, strides and dtype of the rows of a call."""
+        return (min(count, x.shape[0]), x.shape[1]), x.strides, x.dtype
+
+
+RowCall = Callable[[int, int, "Tensor"], None]
+"""Computes a row pass: of the first row, the number of rows, and the matrix that the call gives."""
 
 
 class PointwiseStep(NamedTuple):

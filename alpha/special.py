@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from alpha.functions.activation import log_softmax, softmax
-from alpha.functions.reduction import logsumexp
 from alpha.functions.rounding import round
 from alpha.functions.special import (
     digamma,
@@ -25,6 +24,7 @@ from alpha.functions.special import (
     zeta,
 )
 from alpha.functions.transcendental import erf, erfc, erfinv, exp2, expm1, log1p, sigmoid, sinc
+from alpha.functions.vector_norms import logsumexp
 
 __all__ = [
     "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "exp2", "expit", "expm1", "gammaln", "i0", "i0e", "i1", "i1e",

@@ -21,6 +21,7 @@ from alpha.errors import (
     ShapeError,
     described,
 )
+from alpha.hooks import RemovableHandle
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -105,7 +106,7 @@ class Tensor(Methods):
         self._node: Function | None = None
         self._output = 0
         self._array: Any = None
-        self._leaf_hooks: list[Callable[[Tensor], Tensor | None]] | None = None
+        self._leaf_hooks: dict[RemovableHandle, Callable[[Tensor], Tensor | None]] | None = None
         # The tensor that a view shares memory with, and the version at which their places in the graph last agreed:
         # -1 for a view made within no_grad, which stays outside the graph.
         self._base: Tensor | None = None
@@ -315,10 +316,11 @@ class Tensor(Methods):
                 self._node._retained = retained = {}
             retained[self._output] = weakref.ref(self)
 
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Calls ``hook(grad)`` when this tensor's gradient is known; what it returns (if not None) replaces it.
 
-        For a leaf it sees each contribution before it is added to ``.grad``. Returns a function that removes it.
+        For a leaf it sees each contribution before it is added to ``.grad``. Returns a handle, whose ``remove()``
+        removes it.
         """
         if not self.requires_grad:
             raise GraphError("[register_hook] expected a tensor that requires grad, got one that does not")
@@ -328,11 +330,10 @@ class Tensor(Methods):
             table = self._node._hooks
             if table is None:
                 self._node._hooks = table = {}
-            hooks = table.setdefault(self._output, [])
+            hooks = table.setdefault(self._output, {})
         else:
-            self._leaf_hooks = hooks = self._leaf_hooks if self._leaf_hooks is not None else []
-        hooks.append(hook)
-        return lambda: hooks.remove(hook)
+            self._leaf_hooks = hooks = self._leaf_hooks if self._leaf_hooks is not None else {}
+        return RemovableHandle(hooks, hook)
 
     def _enter(self, node: Function, output: int) -> None:
         self._node, self._output, self.requires_grad = node, output, True

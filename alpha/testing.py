@@ -9,13 +9,14 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import as_array, number, whole
-from alpha.autograd import no_grad
+from alpha.autograd import enable_grad, no_grad
+from alpha.autograd.gradients import grad
 from alpha.conversion import tensor
 from alpha.errors import ArgumentError, CheckError, DtypeError
 from alpha.functions.operands import check_room
 from alpha.tensor import Tensor
 
-__all__ = ["assert_close", "gradcheck"]
+__all__ = ["assert_close", "gradcheck", "gradgradcheck"]
 
 Array = np.ndarray[Any, Any]
 
@@ -138,6 +139,29 @@ def gradcheck(
 
         _check_input(arguments[i], f"input {i}", evaluate, limits, rng)
     return True
+
+
+def gradgradcheck(function: Callable[..., Any], *inputs: Any, seed: int = 0, **options: Any) -> bool:
+    """Whether a function's gradients have the right gradients: ``gradcheck`` of them.
+
+    The gradients at the results are drawn, and are inputs of what is checked as well. ``options``: as of gradcheck.
+    """
+    rng = np.random.default_rng(whole("gradgradcheck", "seed", seed, 0))
+    arguments = [_copied(value) for value in inputs]
+    checked = [i for i, value in enumerate(arguments) if isinstance(value, Tensor) and value.requires_grad]
+    results = [r for r in _results(function(*arguments)) if r.requires_grad]
+    seeds = [tensor(rng.uniform(0.5, 1.5, r.shape), engine=r.engine) for r in results]
+
+    def gradients(*given: Any) -> Any:
+        with enable_grad():
+            values, starts = list(given[: len(arguments)]), given[len(arguments) :]
+            for i in checked:
+                values[i] = values[i] if values[i].requires_grad else values[i].detach().requires_grad_()
+            found = [r for r in _floats(function(*values)) if r.requires_grad]
+            wanted = [values[i] for i in checked]
+            return grad(found, wanted, list(starts), create_graph=True, materialize_grads=True)
+
+    return gradcheck(gradients, *arguments, *seeds, seed=seed, **options)
 
 
 def _copied(value: Any) -> Any:

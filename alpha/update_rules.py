@@ -58,9 +58,49 @@ class UpdateRule(ABC):
         return rules.traced(self)
 
 
+class DescendingRule(UpdateRule):
+    """A rule with a weight decay that goes down the gradient or, to maximize, up."""
+
+    __slots__ = ()
+
+    weight_decay: float
+    maximize: bool
+
+    @property
+    def decays(self) -> bool:
+        """Whether there is weight decay: without, a parameter that is not finite leaves its gradient alone."""
+        return self.weight_decay != 0
+
+    def descent(self, g: Any) -> Any:
+        """The gradient of what is minimised."""
+        return -g if self.maximize else g
+
+    def slope(self, p: Any, g: Any) -> Any:
+        """The gradient with the weight decay's part."""
+        g = self.descent(g)
+        return g + p * self.weight_decay if self.decays else g
+
+
+class DecoupledRule(DescendingRule):
+    """A rule whose weight decay may be AdamW's: lr times its share taken off the parameter."""
+
+    __slots__ = ()
+
+    lr: float
+    decoupled: bool
+
+    def decayed(self, p: Any, g: Any) -> tuple[Any, Any]:
+        """The parameter and the gradient after weight decay."""
+        if self.decays and self.decoupled:
+            return p * (1 - self.lr * self.weight_decay), self.descent(g)
+        return p, self.slope(p, g)
+
+
 @dataclass(slots=True)
-class AdamRule(UpdateRule):
-    """Adam, or AdamW. A row's states are the first and the second moment. Kingma & Ba, arXiv 1412.6980.
+class AdamRule(DecoupledRule):
+    """Adam, or AdamW. A row's states are the first and the second moment, with amsgrad also the latter's maximum.
+
+    Kingma & Ba, arXiv 1412.6980.
 
     Attributes:
         lr: the learning rate.
@@ -69,6 +109,8 @@ class AdamRule(UpdateRule):
         weight_decay: the share of the parameter that is added to the gradient or, decoupled, lr times taken off.
         step: the number of this step, from 1.
         decoupled: whether the weight decay is AdamW's. Loshchilov & Hutter, arXiv 1711.05101.
+        amsgrad: whether the largest second moment so far divides. Reddi et al., arXiv 1904.09237.
+        maximize: whether the parameter goes up the gradient.
     """
 
     lr: float
@@ -77,32 +119,28 @@ class AdamRule(UpdateRule):
     weight_decay: float
     step: int
     decoupled: bool = False
+    amsgrad: bool = False
+    maximize: bool = False
 
     @property
     def states(self) -> int:
-        return 2
-
-    @property
-    def decays(self) -> bool:
-        """Whether there is weight decay: without, a parameter that is not finite leaves its gradient alone."""
-        return self.weight_decay != 0
+        return 2 + self.amsgrad
 
     def formula(self, row: Sequence[Any]) -> Sequence[Any]:
-        p, g, m, v = row
+        p, g, m, v, *maxima = row
         beta1, beta2 = self.betas
-        if self.decays and self.decoupled:
-            p = p * (1 - self.lr * self.weight_decay)
-        elif self.decays:
-            g = g + p * self.weight_decay
+        p, g = self.decayed(p, g)
         mean = m + (g - m) * (1 - beta1)
         square = v * beta2 + g * (1 - beta2) * g
         correction = 1 / (1 - beta2**self.step) ** 0.5
-        change = mean / (square**0.5 * correction + self.eps)
-        return p - change * (self.lr / (1 - beta1**self.step)), mean, square
+        largest = [symbols.apply("maximum", maximum, square) for maximum in maxima]
+        spread = largest[0] if largest else square
+        change = mean / (spread**0.5 * correction + self.eps)
+        return p - change * (self.lr / (1 - beta1**self.step)), mean, square, *largest
 
 
 @dataclass(slots=True)
-class SGDRule(UpdateRule):
+class SGDRule(DescendingRule):
     """SGD in PyTorch's form. A row's state, with momentum, is the momentum's buffer.
 
     Attributes:
@@ -112,6 +150,7 @@ class SGDRule(UpdateRule):
         weight_decay: the share of the parameter that is added to the gradient.
         nesterov: whether the parameter moves by gradient + momentum * buffer.
         first: whether the buffer starts at the gradient.
+        maximize: whether the parameter goes up the gradient.
     """
 
     lr: float
@@ -120,20 +159,15 @@ class SGDRule(UpdateRule):
     weight_decay: float
     nesterov: bool = False
     first: bool = False
+    maximize: bool = False
 
     @property
     def states(self) -> int:
         return int(self.momentum != 0)
 
-    @property
-    def decays(self) -> bool:
-        """Whether there is weight decay: without, a parameter that is not finite leaves its gradient alone."""
-        return self.weight_decay != 0
-
     def formula(self, row: Sequence[Any]) -> Sequence[Any]:
         p, g, *buffers = row
-        if self.decays:
-            g = g + p * self.weight_decay
+        g = self.slope(p, g)
         if not buffers:
             return (p - g * self.lr,)
         (b,) = buffers
@@ -143,7 +177,7 @@ class SGDRule(UpdateRule):
 
 
 @dataclass(slots=True)
-class RMSpropRule(UpdateRule):
+class RMSpropRule(DescendingRule):
     """RMSprop in PyTorch's form. A row's states are the mean of squares, then buffer and mean where there are any.
 
     Attributes:
@@ -153,6 +187,7 @@ class RMSpropRule(UpdateRule):
         weight_decay: the share of the parameter that is added to the gradient.
         momentum: how much of the momentum's buffer a step keeps; 0 for no buffer.
         centered: whether a running mean of the gradient is kept, whose square is taken off the mean of squares.
+        maximize: whether the parameter goes up the gradient.
     """
 
     lr: float
@@ -161,6 +196,7 @@ class RMSpropRule(UpdateRule):
     weight_decay: float
     momentum: float = 0.0
     centered: bool = False
+    maximize: bool = False
 
     @property
     def states(self) -> int:
@@ -171,15 +207,9 @@ class RMSpropRule(UpdateRule):
         """Whether there is a momentum."""
         return self.momentum != 0
 
-    @property
-    def decays(self) -> bool:
-        """Whether there is weight decay: without, a parameter that is not finite leaves its gradient alone."""
-        return self.weight_decay != 0
-
     def formula(self, row: Sequence[Any]) -> Sequence[Any]:
         p, g, s, *others = row
-        if self.decays:
-            g = g + p * self.weight_decay
+        g = self.slope(p, g)
         gain = 1 - self.alpha
         spread = square = s * self.alpha + g * gain * g
         means = []

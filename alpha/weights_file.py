@@ -57,6 +57,7 @@ def write(arrays: Mapping[str, Array], metadata: Mapping[str, str], file: Binary
     # Widest elements first, after a header of a multiple of 8 bytes, so that every tensor is aligned.
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header |= dict.fromkeys(arrays)  # in the order given, which readers of dicts keep
     end, body = 0, 0
     for name in names:
         array, start = arrays[name], end
@@ -72,9 +73,17 @@ def write(arrays: Mapping[str, Array], metadata: Mapping[str, str], file: Binary
     if 1 + _SEAL + len(text) > _LONGEST:
         raise FormatError(f"a header of {1 + _SEAL + len(text)} bytes, more than the {_LONGEST} that readers take")
     length = (1 + _SEAL + len(text)).to_bytes(8, "little")
-    file.write(length + b"{" + _seal(length, text, body) + text)
+    _put(file, length + b"{" + _seal(length, text, body) + text)
     for name in names:
-        file.write(_bytes(arrays[name]))
+        _put(file, _bytes(arrays[name]))
+
+
+def _put(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Writes all of the data: a file without a buffer may take a part at a time."""
+    left = memoryview(data)
+    while left:
+        count = file.write(left)
+        left = left[len(left) if count is None else count :]
 
 
 def _bytes(array: Array) -> memoryview:
@@ -93,9 +102,12 @@ def _seal(length: bytes, text: bytes | memoryview, body: int) -> bytes:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
-    """All arrays and the metadata of a file; raises the errors above, OSError and MemoryError."""
-    data = _content(path)
+def read(file: BinaryIO) -> tuple[dict[str, Array], dict[str, str]]:
+    """All arrays, in the header's order, and the metadata of a file, from where it stands to its end.
+
+    Raises the errors above, OSError and MemoryError.
+    """
+    data = _content(file)
     if len(data) < 8:
         raise FormatError(f"{len(data)} bytes")
     length = int.from_bytes(data[:8], "little")
@@ -115,14 +127,15 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]
     return arrays, metadata
 
 
-def _content(path: str | os.PathLike[str]) -> memoryview:
-    """A file's bytes, aligned as tensors need it."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        memory = np.empty(size // 8 + 1, np.int64).view(np.uint8)[:size]
-        count = file.readinto(memory.data) if size else 0
-        if count < size or file.read(1):
-            raise FormatError("a file that changes while it is read")
+def _content(file: BinaryIO) -> memoryview:
+    """The rest of a file's bytes, aligned as tensors need it."""
+    start = file.tell()
+    size = file.seek(0, os.SEEK_END) - start
+    file.seek(start)
+    memory = np.empty(size // 8 + 1, np.int64).view(np.uint8)[:size]
+    count = file.readinto(memory.data) if size else 0  # type: ignore[attr-defined]
+    if count < size or file.read(1):
+        raise FormatError("a file that changes while it is read")
     return memory.data
 
 

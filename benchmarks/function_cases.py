@@ -1,4 +1,4 @@
-"""What the suite ``functions`` times: a case for each public function, or for each way of calling it that differs."""
+"""What the suite ``functions`` times: a case for each function, or for each way of calling it that differs."""
 
 from __future__ import annotations
 
@@ -634,14 +634,6 @@ CASES = [
     *_ELEMENTWISE, *_ACTIVATIONS, *_REDUCTIONS, *_SHAPES, *_INDEXING, *_IMAGES, *_LAYERS, *_CREATION
 ]  # fmt: skip
 
-_CONVOLUTION = "the suites resnet18, paper, depthwise, huge2, segregation and deeplab time the operators that it calls"
-
-NOT_TIMED = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _CONVOLUTION),
-    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _CONVOLUTION),
-    "from_numpy": "takes an array, of which it makes what tensor makes",
-}
-"""Public functions without a case, and why."""
 
 _BY_NAME = {one.name: one for one in CASES}
 
@@ -649,8 +641,3 @@ _BY_NAME = {one.name: one for one in CASES}
 def case(name: str) -> Case:
     """The case of a name."""
     return _BY_NAME[name]
-
-
-def missing(public: Sequence[str]) -> list[str]:
-    """Those public functions that have neither a case nor a reason to have none."""
-    return sorted(set(public) - {one.function for one in CASES} - set(NOT_TIMED))

@@ -25,6 +25,8 @@ _WORKER = "benchmarks.training_worker"
 MODELS = ("resnet18", "resnet34", "vgg16", "vgg19")
 FORMS = {"resnet18-3x3": ("resnet18", "torchvision", "3x3", None)}
 """Names for a network in a style with a stem: torchvision's ResNet18 for images of 32 x 32."""
+VISION = ("resnet50", "mobilenet_v2", "efficientnet_b0", "convnext_tiny", "vit_b_16")
+"""Networks of ``alpha.models``, beside torchvision's own."""
 _LAYOUTS = ("contiguous", "channels_last")
 _TRIAL_ROUNDS = 7
 _TOLERANCE = {"highest": 1e-3, "high": 1e-2}
@@ -76,7 +78,7 @@ class Series:
 def make_parser() -> common.Parser:
     """The command's argument parser."""
     parser = common.make_parser(MODULE, DESCRIPTION)
-    models = (*MODELS, *FORMS)
+    models = (*MODELS, *FORMS, *VISION)
     parser.add_argument("--model", default="resnet18", choices=models, help="the network (%(default)s)")
     parser.add_argument("--style", choices=("paper", "torchvision"), help="its form (paper)")
     parser.add_argument("--stem", choices=("3x3", "7x7"), help="of torchvision's ResNets (7x7)")
@@ -85,6 +87,7 @@ def make_parser() -> common.Parser:
     )
     numbers = (
         ("--base-width", 1, 64, "channels of the first stage (%(default)s)"),
+        ("--size", 32, None, "side of the images of " + ", ".join(VISION) + " (128)"),
         ("--batch-size", 1, 128, "images per step (%(default)s)"),
         ("--steps", 1, 20, "timed steps of each contestant (%(default)s)"),
         ("--warmup", 0, 3, "steps before them, untimed (%(default)s)"),
@@ -103,7 +106,7 @@ def make_parser() -> common.Parser:
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Measures; returns the result without its head."""
     setup = common.setup(args)
-    model = Model(*_form(args), args.base_width, args.dtype, args.seed, args.batch_size)
+    model = Model(*_form(args), args.base_width, args.dtype, args.seed, args.batch_size, _size(args))
     with tempfile.TemporaryDirectory(prefix="alpha-bench-") as folder, ExitStack() as stack:
         weights = Path(folder) / "weights.npz"
         _prepare(setup, model, weights if args.against == "torch" else None)
@@ -124,6 +127,9 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _form(args: argparse.Namespace) -> tuple[str, str, str | None, str | None]:
     """Name, style, stem and head; ArgumentError where they do not go together."""
+    if args.model in VISION:
+        _check_vision(args)
+        return args.model, "torchvision", None, None
     if args.model in FORMS:
         given = args.style or args.stem or args.head
         if given is not None:
@@ -143,6 +149,27 @@ def _form(args: argparse.Namespace) -> tuple[str, str, str | None, str | None]:
             f"[{MODULE}] expected --head with --style paper, got style {style}, which has its own: leave it out"
         )
     return args.model, style, args.stem, (args.head or "cifar10") if style == "paper" else None
+
+
+def _check_vision(args: argparse.Namespace) -> None:
+    """ArgumentError where options are given that torchvision's own networks do not have."""
+    if args.style or args.stem or args.head or args.base_width != 64:
+        raise ArgumentError(
+            f"[{MODULE}] expected no --style, --stem, --head or --base-width with --model {args.model}, which is as "
+            "torchvision has it: leave them out"
+        )
+
+
+def _size(args: argparse.Namespace) -> int | None:
+    """Side of the images of one of ``VISION``; ArgumentError where another network is given one."""
+    if args.model in VISION:
+        return int(args.size or 128)
+    if args.size is not None:
+        raise ArgumentError(
+            f"[{MODULE}] expected --size with one of {', '.join(VISION)}, got it with {args.model}, whose images are a "
+            "data set's: leave it out"
+        )
+    return None
 
 
 def _steps_per_turn(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.common import Setup
 from benchmarks.sides import TORCH_WARMUP, AlphaSide, TorchSide
+from benchmarks.torchvision_models import torchvision_models
 from benchmarks.workers import page_faults, serve
 
 Array = np.ndarray[Any, Any]
@@ -34,15 +35,20 @@ class Model:
     dtype: str
     seed: int
     batch_size: int
+    size: int | None = None  # side of the images of torchvision's networks, which have 1000 classes
 
     @property
     def image(self) -> tuple[int, int, int]:
         """Shape of an image: height, width, channels."""
+        if self.size is not None:
+            return self.size, self.size, 3
         return IMAGES[self.head or "cifar10"][0]
 
     @property
     def classes(self) -> int:
         """Number of classes."""
+        if self.size is not None:
+            return 1000
         return IMAGES[self.head or "cifar10"][1]
 
     @property
@@ -52,11 +58,40 @@ class Model:
         given = {name: value for name, value in given.items() if value is not None}
         return {"base_width": self.base_width, "dropout": 0.0, **given}
 
+    def ours(self) -> Any:
+        """The network here, without dropout."""
+        from alpha import models, nn
+
+        if self.size is not None:
+            return _without_dropout(models.get_model(self.name, **self._sized))
+        return getattr(nn.models, self.name)(self.classes, self.style, **self.options)
+
+    def theirs(self) -> Any:
+        """The network in PyTorch, without dropout."""
+        if self.size is not None:
+            return _without_dropout(torchvision_models().get_model(self.name, **self._sized))
+        from benchmarks.torch_models import torch_twin
+
+        return torch_twin(self.name, self.style, self.classes, **self.options)
+
+    @property
+    def _sized(self) -> dict[str, Any]:
+        """The argument of a network that is made for images of one size."""
+        return {"image_size": self.size} if self.name.startswith("vit") else {}
+
     def batch(self) -> tuple[Array, Array]:
         """The fixed batch: images (N, H, W, C) uniform in [-1, 1] and int64 labels (N,)."""
         rng = np.random.default_rng(self.seed)
         images = rng.uniform(-1, 1, (self.batch_size, *self.image)).astype(self.dtype)
         return images, rng.integers(0, self.classes, self.batch_size)
+
+
+def _without_dropout(net: Any) -> Any:
+    """The network with all probabilities 0: those of dropout and of stochastic depth."""
+    for part in net.modules():
+        if hasattr(part, "p"):
+            part.p = 0.0
+    return net
 
 
 class Alpha(AlphaSide):
@@ -70,9 +105,8 @@ class Alpha(AlphaSide):
         self._cross_entropy = nn.functional.cross_entropy
         spec = Model(**model)
         alpha.manual_seed(spec.seed)
-        make = getattr(nn.models, spec.name)
         with self.driver.watch():
-            self._net = make(spec.classes, spec.style, **spec.options)
+            self._net = spec.ours()
             self._net.to(self.engine).to(spec.dtype).train()
             self._optimizer = optim.Adam(self._net.parameters(), lr=LEARNING_RATE)
             images, labels = spec.batch()
@@ -119,12 +153,10 @@ class Torch(TorchSide):
         self, setup: dict[str, Any], model: dict[str, Any], weights: str, layout: str, adam: str, set_to_none: bool
     ) -> None:
         super().__init__(Setup(**setup))
-        from benchmarks.torch_models import torch_twin
-
         torch, spec = self.torch, Model(**model)
         order = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}[layout]
         with self.driver.watch():
-            net = torch_twin(spec.name, spec.style, spec.classes, **spec.options)
+            net = spec.theirs()
             with np.load(weights) as arrays:
                 net.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
             self._net = net.to(device=self.device, dtype=getattr(torch, spec.dtype), memory_format=order).train()

@@ -10,6 +10,15 @@ from itertools import permutations, product
 from typing import Any
 
 from alpha import functions
+from alpha.adaptive_rules import (
+    AdadeltaRule,
+    AdagradRule,
+    AdamaxRule,
+    ASGDRule,
+    NAdamRule,
+    RAdamRule,
+    RpropRule,
+)
 from alpha.cu32 import optimizers
 from alpha.cu32.arrays import VECTOR_BYTES
 from alpha.cu32.base import c_type
@@ -59,13 +68,26 @@ def _functions() -> Iterator[PointwiseFunction]:
 
 
 def rules() -> Iterator[UpdateRule]:
-    """The optimizers' rules in every choice of what their formulas decide on."""
+    """The optimizers' rules in every choice of what their formulas decide on; one of each to maximize, a sign apart."""
+    betas = 0.9, 0.999
     for decay, is_on in product((0.0, 0.1), (False, True)):
-        yield AdamRule(0.1, (0.9, 0.999), 1e-8, decay, 1, is_on)
+        for amsgrad in (False, True):
+            yield AdamRule(0.1, betas, 1e-8, decay, 1, is_on, amsgrad)
+        yield NAdamRule(0.1, betas, 1e-8, decay, 0.004, 1.0, 1, is_on)
+        yield RAdamRule(0.1, betas, 1e-8, decay, 1, is_on)
+        yield AdagradRule(0.1, 0.01, 1e-10, decay, 0.1, 1 + is_on)
         for momentum, first in product((0.0, 0.9), (False, True)):
             yield SGDRule(0.1, momentum, 0.1, decay, is_on, first)
         for momentum in (0.0, 0.9):
             yield RMSpropRule(0.1, 0.9, 1e-8, decay, momentum, is_on)
+    for decay in (0.0, 0.1):
+        yield AdadeltaRule(0.1, 0.9, 1e-6, decay)
+        yield AdamaxRule(0.1, betas, 1e-8, decay, 1)
+        yield ASGDRule(1e-4, 0.1, 1.0, decay)
+    for first in (False, True):
+        yield RpropRule(0.1, (0.5, 1.2), (1e-6, 50.0), first)
+    yield AdamRule(0.1, betas, 1e-8, 0.1, 1, maximize=True)
+    yield SGDRule(0.1, 0.9, 0.1, 0.1, maximize=True)
 
 
 def _conversions() -> Iterator[Source]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ import numpy as np
 from alpha import errors
 from alpha.datasets import files
 from alpha.datasets.dataset import ArrayDataset
-from alpha.datasets.transforms import ToUnitRange, Transform
+from alpha.datasets.transforms import ToUnitRange
 from alpha.datasets.unpickle import load_dict
 
 _SIDE, _CHANNELS = 32, 3
@@ -50,7 +51,8 @@ class _Cifar(ArrayDataset):
         self,
         root: files.Root = None,
         train: bool = True,
-        transform: Transform | None = None,
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
         download: bool = True,
     ) -> None:
         function, layout = type(self).__name__, self.layout
@@ -63,7 +65,7 @@ class _Cifar(ArrayDataset):
         for name, count in parts.items():
             part = slice(end, end := end + count)
             images[part], labels[part] = _read_batch(function, layout, folder / name, count)
-        super().__init__(images, labels, classes, ToUnitRange() if transform is None else transform)
+        super().__init__(images, labels, classes, ToUnitRange() if transform is None else transform, target_transform)
 
 
 class CIFAR10(_Cifar):
@@ -73,6 +75,7 @@ class CIFAR10(_Cifar):
         root: the folder that holds (or gets) ``cifar-10-batches-py``; by default $ALPHA_DATA, then ./data.
         train: the training or the test images.
         transform: see ``datasets.transforms``; by default ToUnitRange(), pixels in [-1, 1].
+        target_transform: from a label to anything.
         download: fetch the files (170 MB) where they are absent, through torchvision where that is installed.
 
     Raises:

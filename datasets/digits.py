@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from alpha import errors
 from alpha.datasets import files
 from alpha.datasets.dataset import ArrayDataset
-from alpha.datasets.transforms import ToUnitRange, Transform
+from alpha.datasets.transforms import ToUnitRange
 
 _SIDE = 8
 _LEVELS = 16  # pixels are counts 0..16
@@ -30,6 +32,7 @@ class Digits(ArrayDataset):
         root, download: taken so that every data set here is made alike; the images come with scikit-learn.
         train: the training or the test images.
         transform: see ``datasets.transforms``; by default ToUnitRange(), pixels in [-1, 1].
+        target_transform: from a label to anything.
         size: height and width, a multiple of 8.
         channels: how often the grey values are repeated.
 
@@ -41,7 +44,8 @@ class Digits(ArrayDataset):
         self,
         root: files.Root = None,
         train: bool = True,
-        transform: Transform | None = None,
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
         download: bool = True,
         *,
         size: int = 32,
@@ -63,6 +67,7 @@ class Digits(ArrayDataset):
             chosen[:, -1].astype(np.int64),
             tuple("0123456789"),
             ToUnitRange() if transform is None else transform,
+            target_transform,
         )
 
 

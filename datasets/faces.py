@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from alpha import errors
 from alpha.datasets import files
 from alpha.datasets.dataset import ArrayDataset
-from alpha.datasets.transforms import ToUnitRange, Transform
+from alpha.datasets.transforms import ToUnitRange
 
 _FOLDERS = (".", "orl_faces", "att_faces")
 _HEADER = re.compile(rb"P5(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)(?:\s|#[^\n]*\n)+(\d+)\s")
@@ -31,6 +32,7 @@ class ORLFaces(ArrayDataset):
             $ALPHA_DATA, then ./data. There is no download.
         train: the training or the test images.
         transform: see ``datasets.transforms``; by default ToUnitRange(), pixels in [-1, 1].
+        target_transform: from a label to anything.
         train_images: images of each person that train, in the order of their numbers.
         seed: of a random order of each person's images before the split; None keeps the numbers' order.
         reduce: side of the blocks of pixels that are averaged to one; divides height and width. 2 gives 46 x 56.
@@ -44,7 +46,8 @@ class ORLFaces(ArrayDataset):
         self,
         root: files.Root = None,
         train: bool = True,
-        transform: Transform | None = None,
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
         *,
         train_images: int = 7,
         seed: int | None = None,
@@ -69,6 +72,7 @@ class ORLFaces(ArrayDataset):
             labels,
             tuple(folder.name for folder in people),
             ToUnitRange() if transform is None else transform,
+            target_transform,
         )
 
 

@@ -10,6 +10,7 @@ import shutil
 import tarfile
 import tempfile
 import urllib.request
+import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -131,6 +132,28 @@ def unpack(archive: Path, folder: str, names: Collection[str], target: Path) -> 
                     with source, (target / wanted.pop(member.name)).open("wb") as file:
                         shutil.copyfileobj(source, file, _CHUNK)
     except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise Unavailable(f"the archive cannot be unpacked: {one_line(error)}") from error
+    if wanted:
+        raise Unavailable(f"the archive lacks {', '.join(sorted(wanted))}")
+
+
+def unzip(archive: Path, names: Collection[str], target: Path) -> None:
+    """Takes the files with these names, in whatever folder, out of a .zip and writes them into ``target``.
+
+    Raises:
+        Unavailable: no such archive, or one that lacks a file.
+    """
+    target.mkdir(parents=True)
+    wanted = set(names)
+    try:
+        with zipfile.ZipFile(archive) as pack:
+            for member in pack.infolist():
+                name = member.filename.rsplit("/", 1)[-1]
+                if name in wanted:
+                    with pack.open(member) as source, (target / name).open("wb") as file:
+                        shutil.copyfileobj(source, file, _CHUNK)
+                    wanted.remove(name)
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise Unavailable(f"the archive cannot be unpacked: {one_line(error)}") from error
     if wanted:
         raise Unavailable(f"the archive lacks {', '.join(sorted(wanted))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from alpha import errors
 from alpha.datasets.dataset import Batch, Samples
-from alpha.datasets.transforms import Transform
+from alpha.datasets.transforms.base import makes_tensors, pillow
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -23,44 +24,95 @@ _MARGIN = 8 / 7
 
 
 class ImageFolder(Samples):
-    """Images under ``root/CLASS/...``, as RGB squares of ``size``; classes are the folders in alphabetical order.
+    """Images under ``root/CLASS/...``; classes are the folders in alphabetical order.
 
-    Decoding is slow: give DataLoader some ``workers``. Needs Pillow (``pip install 'dragon-alpha[images]'``).
+    With a transform of torchvision's kind, one that makes tensors or takes one image, a sample is what that makes of
+    the whole image in RGB. Otherwise samples are squares of ``size`` for batches. Decoding is slow: give DataLoader
+    some ``num_workers``. Needs Pillow (``pip install 'dragon-alpha[images]'``).
 
     Args:
         root: the folder of the classes' folders, searched to any depth.
-        size: side of the images that come out.
+        transform: from one PIL image to anything; or from a uint8 batch (n, size, size, 3) and a generator to a batch
+            of n images, and None leaves the values 0..255. An integer here is the size.
+        target_transform: from a label to anything; images then come one by one.
+        loader: from a file's path to an image, instead of Pillow's decoding to RGB; images then come one by one.
+        is_valid_file: whether a path is one of an image, instead of by its extension.
+        allow_empty: whether a class may have no images.
+        size: side of the squares.
         augment: a crop of random area, aspect ratio and place, mirrored every other time; else the centre.
-        transform: from a uint8 batch (n, size, size, 3) to a batch of n images; None leaves the values 0..255.
 
     Attributes:
-        samples: (file, class) of every image, by class and name.
-        classes: the names of the classes.
+        samples, imgs: (file, class) of every image, by class and name. targets: the classes alone.
+        classes: the names of the classes. class_to_idx: the label of each.
 
     Raises:
         DataError: no such folder, no classes, a class without images; while reading, a file that is no image.
     """
 
     def __init__(
-        self, root: str | Path, size: int = 224, *, augment: bool = False, transform: Transform | None = None
+        self,
+        root: str | Path,
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
+        loader: Callable[[str], Any] | None = None,
+        is_valid_file: Callable[[str], bool] | None = None,
+        allow_empty: bool = False,
+        *,
+        size: int = 224,
+        augment: bool = False,
     ) -> None:
+        if isinstance(transform, int):
+            size, transform = transform, None
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise errors.ArgumentError(f"[ImageFolder] expected size >= 1, got {size!r}")
         self.root, self.size, self.augment, self.transform = Path(root), size, augment, transform
-        _pillow()
+        self.target_transform, self.loader = target_transform, loader
+        if loader is None:
+            pillow("ImageFolder")
         if not self.root.is_dir():
             raise errors.DataError(f"[ImageFolder] expected a folder of classes, got {root}: give one that exists")
         folders = sorted(path for path in self.root.iterdir() if path.is_dir())
         self.classes = tuple(path.name for path in folders)
-        self.samples = [(file, label) for label, folder in enumerate(folders) for file in _images(folder)]
+        found = [_images(folder, is_valid_file) for folder in folders]
+        self.samples = [(file, label) for label, images in enumerate(found) for file in images]
         if not folders:
             raise errors.DataError(f"[ImageFolder] expected a folder for each class in {root}, got none")
-        counts = np.bincount([label for _, label in self.samples], minlength=len(folders))
-        if not counts.all():
+        if not all(found) and not allow_empty:
             raise errors.DataError(
                 f"[ImageFolder] expected images ({', '.join(EXTENSIONS)}) in every class's folder, got none in "
-                f"{folders[int(counts.argmin())]}: add some, or remove the folder"
+                f"{folders[[bool(images) for images in found].index(False)]}: add some, or remove the folder"
             )
+
+    @property
+    def imgs(self) -> list[tuple[Path, int]]:
+        """(file, class) of every image."""
+        return self.samples
+
+    @property
+    def targets(self) -> list[int]:
+        """The classes of all images."""
+        return [label for _, label in self.samples]
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        """The label of each class's name."""
+        return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def prepares_batches(self) -> bool:
+        """Whether samples are squares for batches."""
+        return super().prepares_batches and not makes_tensors(self.transform) and self.loader is None
+
+    def picture(self, index: int) -> tuple[Any, int]:
+        """One whole image, and its label."""
+        file, label = self.samples[index]
+        if self.loader is not None:
+            return self.loader(str(file)), label
+        try:
+            with pillow("ImageFolder").open(file) as image:
+                return image.convert("RGB"), label
+        except (OSError, SyntaxError, ValueError) as error:
+            raise _unreadable(file, error) from error
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -74,7 +126,7 @@ class ImageFolder(Samples):
         return np.ascontiguousarray(images, np.float32), np.array([label for _, label in chosen], np.int64)
 
     def _read(self, file: Path, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        image_module = _pillow()
+        image_module = pillow("ImageFolder")
         try:
             with image_module.open(file) as image:
                 # A JPEG is decoded no larger than is wanted, which saves most of the time.
@@ -82,9 +134,7 @@ class ImageFolder(Samples):
                 box = random_box(image.size, rng) if self.augment else centred_box(image.size)
                 pixels = image.convert("RGB").resize((self.size, self.size), image_module.Resampling.BILINEAR, box)
         except (OSError, SyntaxError, ValueError) as error:
-            raise errors.DataError(
-                f"[ImageFolder] expected an image in {file}, got {error}: replace or remove the file"
-            ) from error
+            raise _unreadable(file, error) from error
         array = np.asarray(pixels)
         return array[:, ::-1] if self.augment and rng.random() < 0.5 else array
 
@@ -116,15 +166,12 @@ def centred_box(size: tuple[int, int], margin: float = _MARGIN) -> Box:
     return left, top, left + side, top + side
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in EXTENSIONS and file.is_file())
+def _images(folder: Path, is_valid: Callable[[str], bool] | None) -> list[Path]:
+    files = (file for file in folder.rglob("*") if file.is_file())
+    if is_valid is not None:
+        return sorted(file for file in files if is_valid(str(file)))
+    return sorted(file for file in files if file.suffix.lower() in EXTENSIONS)
 
 
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise errors.ArgumentError(
-            f"[ImageFolder] expected Pillow, got {error}: pip install 'dragon-alpha[images]'"
-        ) from error
-    return Image
+def _unreadable(file: Path, error: Exception) -> errors.DataError:
+    return errors.DataError(f"[ImageFolder] expected an image in {file}, got {error}: replace or remove the file")

@@ -9,30 +9,31 @@ import weakref
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from itertools import repeat
+from operator import itemgetter
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 from alpha import engines, errors
 from alpha.atomic import AtomicReference
 from alpha.conversion import tensor
-from alpha.datasets.dataset import Fetched
-from alpha.datasets.epoch import Epoch
+from alpha.datasets.collate import tensors_replaced
+from alpha.datasets.dataset import Fetched, Made
+from alpha.datasets.epoch import AnyEpoch, EndOfSamples
 from alpha.datasets.files import one_line
 from alpha.datasets.pixels import Pixels
 from alpha.datasets.prefetch import CLOSE_SECONDS, Prefetcher, Source
 from alpha.datasets.workers import CLOSE_SECONDS as WORKERS_CLOSE_SECONDS
-from alpha.datasets.workers import WorkerPool
+from alpha.datasets.workers import Workers
 from alpha.engine import Engine
-from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
-    Filter: TypeAlias = filter[tuple[Tensor, Tensor]]
+    Map: TypeAlias = map[Any]
 else:
-    Filter = filter
+    Map = map
 
 _KEY = 0
-_Box = dict[int, "tuple[Tensor, Tensor]"]
-"""A finished batch under ``_KEY``; empty once it was handed out."""
+_Box = dict[int, tuple[Any]]
+"""A finished batch under ``_KEY``, as a tuple of one, which is true whatever it is; empty once it was handed out."""
 
 _WAIT = 0.001  # seconds between looks at whether another thread has finished its batch
 
@@ -48,12 +49,12 @@ class Progress:
     """The progress of an iteration. Each attribute changes by one assignment, so it is right between any two steps.
 
     Attributes:
-        epoch: what is iterated over, and ``end``, its number of batches.
+        epoch: what is iterated over, and ``end``, its number of batches; None where that shows at the end alone.
         finished: whether the end was met. closed: whether it was ended earlier, by ``close`` or an error.
     """
 
-    def __init__(self, epoch: Epoch, start: int) -> None:
-        self.epoch, self.end = epoch, len(epoch)
+    def __init__(self, epoch: AnyEpoch, start: int) -> None:
+        self.epoch, self.end = epoch, epoch.end
         self.finished = self.closed = False
         self.offer = _Offer(start - 1, {})
         self.batches: weakref.ref[_Batches] | None = None
@@ -82,24 +83,24 @@ class Progress:
         return batches is not None and batches.is_open and not self.ended
 
 
-class Iteration(Filter):
+class Iteration(Map):
     """Hands out an epoch's batches from ``start`` on; ends its thread and processes when it is over or dropped.
 
     Several threads may share it: each batch goes to one of them. After an interrupt it goes on with the batch that was
     not handed out. So does a forked child's copy, with a thread and processes of its own.
 
-    A batch is handed out in one step, a call of ``dict.pop`` that also changes the position. That call and the two
+    A batch is handed out in one step, a call of ``dict.pop`` that also changes the position. That call and the
     iterators around it are C functions, so nothing can come between it and the caller.
     """
 
     _batches: _Batches
 
     def __new__(
-        cls, epoch: Epoch, start: int, workers: int, prefetch: int, engine: Engine | str | None = None
+        cls, epoch: AnyEpoch, start: int, workers: Workers, prefetch: int, engine: Engine | str | None = None
     ) -> Iteration:
         batches = _Batches(Progress(epoch, start), workers, prefetch, engine)
         taken = map(dict.pop, batches, repeat(_KEY), repeat(None))  # None: another thread had it
-        iteration = super().__new__(cls, None, taken)
+        iteration = super().__new__(cls, itemgetter(0), filter(None, taken))
         iteration._batches = batches
         return iteration
 
@@ -138,7 +139,7 @@ class _Batches(Iterator[_Box]):
     happens; an error or interrupt ends it, and its thread and processes with it, and the next call makes another.
     """
 
-    def __init__(self, progress: Progress, workers: int, prefetch: int, engine: Engine | str | None) -> None:
+    def __init__(self, progress: Progress, workers: Workers, prefetch: int, engine: Engine | str | None) -> None:
         self.progress = progress
         self._workers, self._prefetch, self._engine = workers, prefetch, engine
         self._prefetcher: weakref.ref[Prefetcher] | None = None
@@ -206,9 +207,17 @@ class _Batches(Iterator[_Box]):
             run = self._run.get()
             if run is not None and run.process == os.getpid() and run.steps.gi_frame is not None:
                 return run
-            source = _open(progress.epoch, progress.handed_out, progress.end, self._workers, self._prefetch)
+            if progress.end is None and run is not None:
+                progress.closed = True
+                raise errors.DataError(
+                    "[DataLoader] expected an iteration in the process that began it, and that no interrupt has cut "
+                    "short, got one over a sampler or a data set without indices, which cannot go on where it was: "
+                    "begin another"
+                )
+            source = _open(progress, self._workers, self._prefetch)
             try:
-                steps = _make_batches(progress, source, self._engine)
+                elsewhere = self._engine is not None or bool(self._workers.count)
+                steps = _make_batches(progress, source, self._engine, elsewhere)
                 new = _Run(os.getpid(), cast("GeneratorType[_Box, None, None]", steps))
                 self._prefetcher = weakref.ref(source) if isinstance(source, Prefetcher) else None
                 if self._run.replace(run, new):
@@ -240,18 +249,25 @@ def _is_in_progress_here(steps: GeneratorType[Any, Any, Any]) -> bool:
     return frame is not None
 
 
-def _make_batches(progress: Progress, source: Source, engine: Engine | str | None) -> Generator[_Box, None, None]:
+def _make_batches(
+    progress: Progress, source: Source, engine: Engine | str | None, elsewhere: bool
+) -> Generator[_Box, None, None]:
     """Makes batches from the iteration's position on, each after the one before was handed out."""
-    while (number := progress.handed_out) < progress.end:
+    while (number := progress.handed_out) != progress.end:
         try:
-            progress.offer = _Offer(number, {_KEY: _make_tensors(progress.end - number, source, engine)})
+            batch = _next_of(source, progress.end, number)
+            if batch is None:
+                break
+            progress.offer = _Offer(number, {_KEY: (_make_tensors(batch, engine, elsewhere),)})
+            del batch
         except BaseException as error:
             source.close()
             if isinstance(error, Exception):  # an interrupt ends the source, but not the iteration
                 progress.closed = True
             if isinstance(error, MemoryError) and not isinstance(error, errors.AlphaError):
+                of_all = f" of {progress.end}" if progress.end is not None else ""
                 raise errors.OutOfMemoryError(
-                    f"[DataLoader] expected memory for batch {number} of {progress.end}, got "
+                    f"[DataLoader] expected memory for batch {number}{of_all}, got "
                     f"{one_line(error)}: use a smaller batch_size, or fewer workers and less prefetch"
                 ) from error
             raise
@@ -261,14 +277,27 @@ def _make_batches(progress: Progress, source: Source, engine: Engine | str | Non
     source.close()
 
 
-def _make_tensors(left: int, source: Source, engine: Engine | str | None) -> tuple[Tensor, Tensor]:
-    """The next batch of the source, which should have ``left`` more."""
+def _next_of(source: Source, end: int | None, number: int) -> Fetched | None:
+    """The next batch of the source; None where an epoch of no known length is over."""
     try:
-        images, labels = next(source)
+        return next(source)
     except StopIteration as error:
+        if end is None:
+            return None
         raise errors.DataError(
-            f"[DataLoader] expected {left} more batches, got StopIteration from the data set: raise another error there"
+            f"[DataLoader] expected {end - number} more batches, got StopIteration from the data set: raise another "
+            "error there"
         ) from error
+
+
+def _make_tensors(batch: Fetched, engine: Engine | str | None, elsewhere: bool) -> Any:
+    """A batch with its tensors on the engine; those that are made already only where that may be ``elsewhere``."""
+    if isinstance(batch, Made):
+        if not elsewhere:
+            return batch.batch
+        target = engines.resolve(engine)
+        return tensors_replaced(batch.batch, lambda made: made if made.engine is target else made.to(target))
+    images, labels = batch
     if isinstance(images, Pixels):
         finished = images.tensor(engines.resolve(engine))
     else:
@@ -279,22 +308,27 @@ def _make_tensors(left: int, source: Source, engine: Engine | str | None) -> tup
 class _Direct:
     """A source that prepares each batch in the caller's own thread, and leaves nothing behind."""
 
-    def __init__(self, epoch: Epoch, start: int, end: int) -> None:
-        self._batches = map(epoch.prepare, range(start, end))
+    def __init__(self, epoch: AnyEpoch, start: int) -> None:
+        self._epoch, self._tasks = epoch, epoch.tasks(start)
 
     def __next__(self) -> Fetched:
-        return next(self._batches)
+        task = next(self._tasks)
+        try:
+            return self._epoch.prepare(task)
+        except EndOfSamples:
+            raise StopIteration from None
 
     def close(self) -> None:
         """Has nothing to end."""
 
 
-def _open(epoch: Epoch, start: int, end: int, workers: int, prefetch: int) -> Source:
-    """The source of an epoch's batches."""
-    if start >= end or not (workers or prefetch):
-        return _Direct(epoch, start, end)
-    prefetch = min(prefetch, end - start)
-    if not workers:
-        return Prefetcher(lambda stopped: _Direct(epoch, start, end), prefetch, CLOSE_SECONDS)
+def _open(progress: Progress, workers: Workers, prefetch: int) -> Source:
+    """The source of an epoch's batches from the iteration's position on."""
+    epoch, start, end = progress.epoch, progress.handed_out, progress.end
+    if (end is not None and start >= end) or not (workers.count or prefetch):
+        return _Direct(epoch, start)
+    prefetch = prefetch if end is None else min(prefetch, end - start)
+    if not workers.count:
+        return Prefetcher(lambda stopped: _Direct(epoch, start), prefetch, CLOSE_SECONDS)
     # Also without prefetch: workers are started and ended in a thread, where no interrupt comes.
-    return Prefetcher(lambda stopped: WorkerPool(epoch, start, workers, stopped), prefetch, WORKERS_CLOSE_SECONDS)
+    return Prefetcher(lambda stopped: workers.open(epoch, start, stopped), prefetch, WORKERS_CLOSE_SECONDS)

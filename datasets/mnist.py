@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,13 +12,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from alpha import errors
+from alpha.conversion import tensor
 from alpha.datasets import files
 from alpha.datasets.dataset import ArrayDataset
-from alpha.datasets.transforms import ToUnitRange, Transform
+from alpha.datasets.transforms import ToUnitRange
+from alpha.tensor import Tensor
 
 _SIDE = 28
 _IMAGES, _LABELS = "{split}-images-idx3-ubyte", "{split}-labels-idx1-ubyte"
-_IMAGES_MAGIC, _LABELS_MAGIC = b"\0\0\x08\x03", b"\0\0\x08\x01"  # unsigned bytes, 3 axes or 1
+IMAGES_MAGIC, LABELS_MAGIC = b"\0\0\x08\x03", b"\0\0\x08\x01"  # unsigned bytes, 3 axes or 1
 _COUNTS = {"train": 60_000, "t10k": 10_000}
 
 
@@ -46,6 +49,7 @@ class MNIST(ArrayDataset):
             default $ALPHA_DATA, then ./data.
         train: the training or the test images.
         transform: see ``datasets.transforms``; by default ToUnitRange(), pixels in [-1, 1].
+        target_transform: from a label to anything.
         download: fetch the two files where they are absent, through torchvision where that is installed.
 
     Raises:
@@ -71,16 +75,33 @@ class MNIST(ArrayDataset):
         self,
         root: files.Root = None,
         train: bool = True,
-        transform: Transform | None = None,
+        transform: Any = None,
+        target_transform: Callable[[int], Any] | None = None,
         download: bool = True,
     ) -> None:
         function, layout, split = type(self).__name__, self.layout, "train" if train else "t10k"
         folder = _locate(function, layout, root, train, download)
         count = layout.counts[split]
-        labels = _read_idx(function, folder / _LABELS.format(split=split), _LABELS_MAGIC, (count,))
-        images = _read_idx(function, folder / _IMAGES.format(split=split), _IMAGES_MAGIC, (count, _SIDE, _SIDE))
+        labels = read_idx(function, folder / _LABELS.format(split=split), LABELS_MAGIC, (count,))
+        images = read_idx(function, folder / _IMAGES.format(split=split), IMAGES_MAGIC, (count, _SIDE, _SIDE))
         _check_labels(function, layout, split, folder, labels)
-        super().__init__(images[..., None], labels, layout.classes, ToUnitRange() if transform is None else transform)
+        super().__init__(
+            images[..., None],
+            labels,
+            layout.classes,
+            ToUnitRange() if transform is None else transform,
+            target_transform,
+        )
+
+    @property
+    def data(self) -> Tensor:
+        """The images as they are stored, (n, 28, 28) uint8."""
+        return tensor(self.images[..., 0])
+
+    @property
+    def targets(self) -> Tensor:
+        """The labels, int64."""
+        return tensor(self.labels)
 
 
 class FashionMNIST(MNIST):
@@ -123,7 +144,7 @@ def _locate(function: str, layout: Layout, root: files.Root, train: bool, downlo
     places = files.roots(root)
     looked = [place / folder for place in places for folder in layout.folders]
     for folder in looked:
-        if any(_existing(folder / name) for name in names):
+        if any(existing(folder / name) for name in names):
             return folder
     if not download:
         raise files.missing(function, layout.title, looked, "download=False was asked for")
@@ -149,7 +170,7 @@ def _has_all(folder: Path, names: list[str]) -> bool:
     return all((folder / name).is_file() for name in names)
 
 
-def _existing(path: Path) -> Path | None:
+def existing(path: Path) -> Path | None:
     """The idx file as it is or with .gz, whichever exists."""
     for candidate in (path, path.with_name(f"{path.name}.gz")):
         if candidate.is_file():
@@ -157,32 +178,39 @@ def _existing(path: Path) -> Path | None:
     return None
 
 
-def _read_idx(function: str, path: Path, magic: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of an idx file (magic, big-endian int32 sizes, data) as an array of exactly this shape."""
-    found = _existing(path)
+def read_idx(
+    function: str, path: Path, magic: bytes, shape: tuple[int | None, ...]
+) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of an idx file (magic, big-endian int32 sizes, data) as an array of exactly this shape.
+
+    None stands for as many images as the file says that it has.
+    """
+    found = existing(path)
     if found is None:
         raise errors.DataError(
             f"[{function}] expected the file {path} or {path.name}.gz, got neither: {files.corrupt_advice(path.parent)}"
         )
     advice = files.corrupt_advice(found)
-    header = magic + np.array(shape, ">i4").tobytes()
-    size = len(header) + int(np.prod(shape))
+    length = len(magic) + 4 * len(shape)
     try:
         with gzip.open(found) if found.suffix == ".gz" else found.open("rb") as file:
+            header = file.read(length)
+            sizes = np.frombuffer(header[len(magic) :].ljust(4 * len(shape), b"\0"), ">i4")
+            known = tuple(int(told) if size is None else size for size, told in zip(shape, sizes, strict=True))
+            size = max(int(np.prod(known)), 0)
             content = file.read(size + 1)  # no more than that, whatever the file unpacks to
     except (OSError, EOFError, zlib.error) as error:
         raise errors.DataError(
             f"[{function}] expected an idx file in {found}, got {files.one_line(error)}: {advice}"
         ) from error
-    if not content.startswith(header):
+    if header != magic + np.array(known, ">i4").tobytes() or min(known) < 0:
         raise errors.DataError(
-            f"[{function}] expected an idx file of shape {shape} in {found}, got a header {content[: len(header)]!r}: "
-            f"{advice}"
+            f"[{function}] expected an idx file of shape {known} in {found}, got a header {header!r}: {advice}"
         )
     if len(content) != size:
-        got = f"{len(content)} bytes" if len(content) < size else "more"
-        raise errors.DataError(f"[{function}] expected {size} bytes in {found}, got {got}: {advice}")
-    return np.frombuffer(content, np.uint8, offset=len(header)).reshape(shape)
+        got = f"{length + len(content)} bytes" if len(content) < size else "more"
+        raise errors.DataError(f"[{function}] expected {length + size} bytes in {found}, got {got}: {advice}")
+    return np.frombuffer(content, np.uint8).reshape(known)
 
 
 def _check_labels(function: str, layout: Layout, split: str, folder: Path, labels: np.ndarray[Any, Any]) -> None:

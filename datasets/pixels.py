@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from alpha.datasets.transforms import (
+from alpha.datasets.transforms.base import Images, Transform, makes_tensors
+from alpha.datasets.transforms.batches import (
     AlternatingFlip,
-    Compose,
-    Images,
     Normalize,
     RandomCrop,
     RandomHorizontalFlip,
     ToUnitRange,
-    Transform,
 )
+from alpha.datasets.transforms.composition import batch_steps
+from alpha.datasets.transforms.conversion import FloatPixels
 from alpha.engine import Engine
+from alpha.layout import get_image_layout
 from alpha.tensor import Tensor
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
@@ -39,18 +40,21 @@ class Pixels:
     size: tuple[int, int]
     mean: Floats
     divisor: Floats
+    channels_first: bool = False
 
     def tensor(self, engine: Engine) -> Tensor:
-        """The finished batch (n, *size, C), float32."""
+        """The finished batch (n, *size, C), or with ``channels_first`` (n, C, *size), float32."""
         upload = engine.from_numpy
-        return engine.images_to_float(upload(self.images), upload(self.places), self.size, self.mean, self.divisor)
+        made = engine.images_to_float(upload(self.images), upload(self.places), self.size, self.mean, self.divisor)
+        return made.permute(0, 3, 1, 2) if self.channels_first else made
 
 
 def plan(images: Images, transform: Transform | None, rng: np.random.Generator) -> Pixels | None:
     """The batch that the transform would make, drawing from ``rng`` as it would; None, and nothing is drawn, where it
     is more than one crop, mirroring, and one scaling at the end."""
-    steps = list(transform.transforms) if type(transform) is Compose else [] if transform is None else [transform]
-    scale = _scale(steps.pop() if steps and type(steps[-1]) in (ToUnitRange, Normalize) else None, images.shape[3])
+    steps = batch_steps(transform)
+    scales = steps and type(steps[-1]) in (ToUnitRange, Normalize, FloatPixels)
+    scale = _scale(steps.pop() if scales else None, images.shape[3])
     if scale is None or {type(step) for step in steps} - {RandomCrop, RandomHorizontalFlip, AlternatingFlip}:
         return None
     crops = [step for step in steps if isinstance(step, RandomCrop)]
@@ -74,7 +78,14 @@ def plan(images: Images, transform: Transform | None, rng: np.random.Generator) 
             chosen = step.draw(images, rng)
             left += chosen * right * (size[1] - 1)
             right[chosen] *= -1
-    return Pixels(seen, np.stack([top, left, right], 1), (size[0], size[1]), *scale)
+    channels_first = makes_tensors(transform) and get_image_layout() == "NCHW"
+    return Pixels(
+        seen,
+        np.stack([top, left, right], 1),
+        (size[0], size[1]),
+        *scale,
+        channels_first,
+    )
 
 
 def _scale(step: Transform | None, channels: int) -> tuple[Floats, Floats] | None:
@@ -84,6 +95,6 @@ def _scale(step: Transform | None, channels: int) -> tuple[Floats, Floats] | Non
         if any(value.size not in (1, channels) for value in values):
             return None
     else:
-        shift, divisor = (127.5, 127.5) if step is not None else (0, 1)
+        shift, divisor = (0, 1) if step is None else (0, 255) if isinstance(step, FloatPixels) else (127.5, 127.5)
         values = np.full(1, shift, np.float32), np.full(1, divisor, np.float32)
     return np.resize(values[0], channels), np.resize(values[1], channels)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from alpha import errors
-from alpha.datasets.dataset import ArrayDataset, Batch, FloatImages, Labels, position_of
+from alpha.datasets.composed import Dataset, position_of
+from alpha.datasets.dataset import ArrayDataset, Batch, FloatImages, Labels
 from alpha.datasets.transforms import ToUnitRange
 
 Array = np.ndarray[Any, Any]
@@ -19,7 +20,7 @@ _GRAIN = 12.0  # grey levels, the standard deviation of the noise over everythin
 _SCALE = ToUnitRange()
 
 
-class DigitScenes:
+class DigitScenes(Dataset):
     """Colour images ``size`` x ``size`` x 3 of several digits, and as large maps of classes: 0 background, digit + 1.
 
     Digits do not overlap; each is resized to between a fifth and two fifths of the image. A pixel is a digit's where

@@ -42,7 +42,9 @@ def make_data(settings: common.Settings, train: bool, augment: bool = False) -> 
     if settings["dataset"] != IMAGE_FOLDER:
         return common.make_dataset(settings["dataset"], settings["data"], train=train)
     folder = Path(settings["data"]) / ("train" if train else "val")
-    return datasets.ImageFolder(folder, settings["size"], augment=augment, transform=datasets.transforms.ToUnitRange())
+    return datasets.ImageFolder(
+        folder, size=settings["size"], augment=augment, transform=datasets.transforms.ToUnitRange()
+    )
 
 
 class Folder:

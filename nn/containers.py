@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from itertools import groupby
 from typing import Any, ClassVar, Self
 
 from alpha import Tensor
@@ -164,6 +165,16 @@ class ModuleList(_Row):
     def __getitem__(self, index: int | slice) -> Any:
         """The module at a position; for a slice, a ModuleList of those modules."""
         return ModuleList(list(self)[index]) if isinstance(index, slice) else super().__getitem__(index)
+
+    def _texts(self, above: tuple[Module, ...]) -> list[tuple[str, str]]:
+        """Equal neighbours as one line: ``(0-2): 3 x Linear(...)``."""
+        found: list[tuple[str, str]] = []
+        for text, group in groupby(super()._texts(above), key=lambda pair: pair[1]):
+            names = [name for name, _ in group]
+            several = len(names) > 1
+            name = f"{names[0]}-{names[-1]}" if several else names[0]
+            found.append((name, f"{len(names)} x {text}" if several else text))
+        return found
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         """A ModuleList of the modules of both."""

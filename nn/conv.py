@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
 from alpha.errors import ArgumentError
 from alpha.functions.conv import named_padding
+from alpha.geometry import Side
 from alpha.nn import init
-from alpha.nn.arguments import Sizes, empty_parameter, positive, several
+from alpha.nn.arguments import Sizes, choice, empty_parameter, positive, several
 from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
 
@@ -20,6 +22,7 @@ class ConvNd(ImageLayer):
     """Base of all convolutions: sizes, weight, bias, initialisation."""
 
     axes: ClassVar[int]
+    function: ClassVar[Callable[..., Any]]
     transposed: ClassVar[bool] = False
     weight: Parameter
     bias: Parameter | None
@@ -66,9 +69,9 @@ class ConvNd(ImageLayer):
         """Names of the parameters whose channels are last, where PyTorch has them second."""
         return ("weight", "weight_orig") if self.layout == "NHWC" else ()
 
-    def _repr(self, padding: tuple[int, ...], output_padding: tuple[int, ...] = ()) -> str:
+    def _repr(self, padding: str | tuple[int, ...], output_padding: tuple[int, ...] = ()) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}", f"stride={self.stride}"]
-        parts += [f"padding={padding}"] if any(padding) else []
+        parts += [f"padding={padding}"] if isinstance(padding, str) or any(padding) else []
         parts += [f"output_padding={output_padding}"] if any(output_padding) else []
         parts += [f"dilation={self.dilation}"] if any(d > 1 for d in self.dilation) else []
         parts += [f"groups={self.groups}"] if self.groups != 1 else []
@@ -76,8 +79,10 @@ class ConvNd(ImageLayer):
         return ", ".join(parts)
 
 
-class _PlainConvNd(ConvNd):
+class PlainConvNd(ConvNd):
     """Base of the convolutions that are not transposed."""
+
+    padding: str | tuple[int, ...]
 
     def __init__(
         self,
@@ -89,22 +94,44 @@ class _PlainConvNd(ConvNd):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         *,
         layout: str | None = None,
     ) -> None:
         self._set_layout(layout)
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias)
         name = type(self).__name__
+        self.padding_mode = choice(padding_mode, ("zeros", "reflect", "replicate", "circular"), "padding_mode", name)
+        sides: tuple[Side, ...]
         if isinstance(padding, str):
-            self.padding = named_padding(name, padding, self.kernel_size, self.stride, self.dilation)
+            sides = named_padding(name, padding, self.kernel_size, self.stride, self.dilation)
+            self.padding = padding
         else:
-            self.padding = several(padding, self.axes, "padding", name, least=0)
+            sides = self.padding = several(padding, self.axes, "padding", name, least=0)
+        pairs = [side if isinstance(side, tuple) else (side, side) for side in sides]
+        self._around = tuple(n for pair in reversed(pairs) for n in pair)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, ..., in_channels) to (N, ..., out_channels); one sample without the axis of the batch too."""
+        x, padding = self.padded(x)
+        found: Tensor = self.function(
+            x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups, layout=self.layout
+        )
+        return found
+
+    def padded(self, x: Tensor) -> tuple[Tensor, Any]:
+        """What the function takes: x, or x with its own elements around it, and the padding that is left."""
+        if self.padding_mode == "zeros":
+            return x, self.padding
+        around = self._around if self.layout == "NCHW" else (0, 0, *self._around)
+        return F.pad(x, around, self.padding_mode), 0
 
     def extra_repr(self) -> str:
-        return self._repr(self.padding)
+        mode = "" if self.padding_mode == "zeros" else f", padding_mode={self.padding_mode}"
+        return f"{self._repr(self.padding)}{mode}"
 
 
-class Conv1d(_PlainConvNd):
+class Conv1d(PlainConvNd):
     """Convolution of sequences (N, L, in_channels) to (N, OL, out_channels); see ``functional.conv1d``.
 
     ``weight`` is (out_channels, FL, in_channels / groups), ``bias`` (out_channels,). Arguments as of ``Conv2d``, with
@@ -112,15 +139,10 @@ class Conv1d(_PlainConvNd):
     """
 
     axes = 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, L, in_channels) to (N, OL, out_channels)."""
-        return F.conv1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, layout=self.layout
-        )
+    function = staticmethod(F.conv1d)
 
 
-class Conv2d(_PlainConvNd):
+class Conv2d(PlainConvNd):
     """Convolution of images (N, H, W, in_channels) to (N, OH, OW, out_channels); see ``functional.conv2d``.
 
     ``weight`` is (out_channels, FH, FW, in_channels / groups), ``bias`` (out_channels,). Sizes are one number or
@@ -131,25 +153,20 @@ class Conv2d(_PlainConvNd):
         out_channels: channels of the result.
         kernel_size: the filter's size.
         stride: step from one output position to the next.
-        padding: rows and columns of zeros on each side; ``"valid"`` is 0; ``"same"`` keeps H and W, for stride 1 and
-            filters whose extent is odd.
+        padding: rows and columns of zeros on each side; ``"valid"`` is 0; ``"same"`` keeps H and W, for stride 1.
         dilation: step from one tap of the filter to the next.
         groups: independent convolutions side by side, each over its share of the channels.
         bias: whether a bias is learned.
+        padding_mode: ``"zeros"``, or ``"reflect"``, ``"replicate"``, ``"circular"``: as ``functional.pad`` has them.
         layout: the order of axes, ``"NHWC"`` or ``"NCHW"`` (see ``alpha.set_image_layout``, whose layout it is by
             default): with ``"NCHW"`` images are (N, C, H, W) and the weight is (out_channels, in_channels, FH, FW).
     """
 
     axes = 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, H, W, in_channels) to (N, OH, OW, out_channels)."""
-        return F.conv2d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, layout=self.layout
-        )
+    function = staticmethod(F.conv2d)
 
 
-class Conv3d(_PlainConvNd):
+class Conv3d(PlainConvNd):
     """Convolution of volumes (N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels); see ``functional.conv3d``.
 
     ``weight`` is (out_channels, FD, FH, FW, in_channels / groups), ``bias`` (out_channels,). Arguments as of
@@ -157,12 +174,7 @@ class Conv3d(_PlainConvNd):
     """
 
     axes = 3
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels)."""
-        return F.conv3d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups, layout=self.layout
-        )
+    function = staticmethod(F.conv3d)
 
 
 class ConvTransposeNd(ConvNd):
@@ -181,14 +193,22 @@ class ConvTransposeNd(ConvNd):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: str = "zeros",
         *,
         layout: str | None = None,
     ) -> None:
         self._set_layout(layout)
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias)
         name = type(self).__name__
+        self.padding_mode = choice(padding_mode, ("zeros",), "padding_mode", name)
         self.padding = several(padding, self.axes, "padding", name, least=0)
         self.output_padding = several(output_padding, self.axes, "output_padding", name, least=0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, ..., in_channels) to (N, ..., out_channels); one sample without the axis of the batch too."""
+        steps = (self.stride, self.padding, self.output_padding, self.groups, self.dilation)
+        found: Tensor = self.function(x, self.weight, self.bias, *steps, layout=self.layout)
+        return found
 
     def extra_repr(self) -> str:
         return self._repr(self.padding, self.output_padding)
@@ -202,20 +222,7 @@ class ConvTranspose1d(ConvTransposeNd):
     """
 
     axes = 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, L, in_channels) to (N, OL, out_channels)."""
-        return F.conv_transpose1d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-            layout=self.layout,
-        )
+    function = staticmethod(F.conv_transpose1d)
 
 
 class ConvTranspose2d(ConvTransposeNd):
@@ -237,20 +244,7 @@ class ConvTranspose2d(ConvTransposeNd):
     """
 
     axes = 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, H, W, in_channels) to (N, OH, OW, out_channels)."""
-        return F.conv_transpose2d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-            layout=self.layout,
-        )
+    function = staticmethod(F.conv_transpose2d)
 
 
 class ConvTranspose3d(ConvTransposeNd):
@@ -261,17 +255,4 @@ class ConvTranspose3d(ConvTransposeNd):
     """
 
     axes = 3
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, D, H, W, in_channels) to (N, OD, OH, OW, out_channels)."""
-        return F.conv_transpose3d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-            layout=self.layout,
-        )
+    function = staticmethod(F.conv_transpose3d)

@@ -16,11 +16,12 @@ from typing import Any
 
 from alpha import Tensor, is_grad_enabled, steps
 from alpha import functions as F
-from alpha.nn.activation import GELU, LeakyReLU, ReLU, Sigmoid, SiLU, Tanh
+from alpha.nn.activation import GELU, LeakyReLU, Mish, ReLU, Sigmoid, SiLU, Tanh
 from alpha.nn.conv import Conv2d
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
+from alpha.nn.piecewise import Hardswish, ReLU6
 
 
 def _tanh_gelu(x: Any) -> Any:
@@ -42,7 +43,15 @@ _POINTWISE: dict[type[Module], Callable[[Any], Callable[[Any], Any]]] = {
 }
 """The functions of the activations that a Linear takes into its pass."""
 
-_FUSED: tuple[type[Module], ...] = (Conv2d, BatchNorm2d, Linear, *_POINTWISE)
+_KEEPING: dict[type[Module], Callable[[Any], Any]] = {
+    Hardswish: F.hardswish,
+    Mish: F.mish,
+    ReLU6: F.relu6,
+    SiLU: F.silu,
+}
+"""Activations whose backward reads what they were given: in place they would copy it first."""
+
+_FUSED: tuple[type[Module], ...] = (Conv2d, BatchNorm2d, Linear, *_POINTWISE, *_KEEPING)
 _FORWARDS: dict[type[Module], Callable[..., Any]] = {kind: kind.forward for kind in _FUSED}
 _KEY = "folded"
 """Key of the folded filters in the cache of the filters' storage."""
@@ -71,13 +80,40 @@ def conv_bn(
     return result
 
 
+def conv_bn_activation(
+    conv: Module, bn: Module, activation: Module, x: Tensor, residual: Tensor | None = None
+) -> Tensor:
+    """``activation(bn(conv(x)) + residual)``, in as few passes over memory as give the same result.
+
+    Args:
+        conv, bn: as for ``conv_bn``; any other normalisation may stand in the place of BatchNorm2d.
+        activation: any module; ReLU and LeakyReLU are taken into the pass of the BatchNorm2d.
+        x: images.
+        residual: added before the activation, shaped as the result.
+    """
+    name, slope = _activation(activation)
+    y: Tensor
+    if _is_plain(bn, BatchNorm2d):
+        y = conv_bn(conv, bn, x, residual, name, slope)
+        return y if name is not None else activation(y)
+    y = bn(conv(x))
+    y = activation(y if residual is None else y + residual)
+    return y
+
+
 def run(modules: Sequence[Module], x: Any) -> Any:
-    """The modules one after another; Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row as one convolution, a Linear
-    and an activation as one product."""
+    """The modules one after another, some of them in one pass.
+
+    Conv2d, BatchNorm2d and ReLU or LeakyReLU in a row run as one convolution where no graph is recorded, and
+    BatchNorm2d and ReLU or LeakyReLU as one normalisation; a Linear and an activation as one product.
+    """
     at = 0
     while at < len(modules):
         if _is_plain(modules[at], Conv2d):
             count, x = _run_conv(modules[at], modules[at + 1 : at + 3], x)
+            at += count
+        elif at + 1 < len(modules) and _is_plain(modules[at], BatchNorm2d):
+            count, x = _run_bn(modules[at], modules[at + 1], x)
             at += count
         elif at + 1 < len(modules) and _is_plain(modules[at], Linear) and _is_pointwise(modules[at + 1]):
             x = linear_activation(modules[at], modules[at + 1], x)
@@ -95,6 +131,13 @@ def linear_activation(linear: Any, activation: Any, x: Any) -> Any:
     return activation(linear(x))
 
 
+def linear_function(linear: Any, function: Callable[[Any], Any], x: Any) -> Any:
+    """``function(linear(x))``; in one pass where it is ReLU's or GELU's and the layer's call does nothing else."""
+    if function in (F.relu, F.gelu) and _is_plain(linear, Linear):
+        return F.linear(x, linear.weight, linear.bias, function)
+    return function(linear(x))
+
+
 def _is_pointwise(module: Module) -> bool:
     """Whether calling a module only runs an activation that a Linear takes into its pass."""
     return type(module) in _POINTWISE and _is_plain(module, type(module))
@@ -109,6 +152,18 @@ def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     (weight, bias), count = ((conv.weight, conv.bias), 1) if folded is None else (folded, 2)
     activation, slope = _activation(behind[count - 1]) if len(behind) >= count else (None, 0.0)
     return count + (activation is not None), _convolve(conv, x, weight, bias, None, activation, slope)
+
+
+def _run_bn(bn: Any, behind: Any, x: Any) -> tuple[int, Any]:
+    """Runs a BatchNorm2d with the activation behind it, where it takes that over; returns how many ran, and the result.
+
+    An activation that would copy what it writes over does not write over it.
+    """
+    name, slope = _activation(behind)
+    y, kind = bn(x, None, name, slope), type(behind)
+    if name is None and kind in _KEEPING and behind.inplace and is_grad_enabled() and _is_plain(behind, kind):
+        return 2, _KEEPING[kind](y)
+    return (1, y) if name is None else (2, y)
 
 
 def _activation(module: Any) -> tuple[str | None, float]:
@@ -129,7 +184,8 @@ def _convolve(
     activation: str | None,
     slope: float,
 ) -> Tensor:
-    steps = (conv.stride, conv.padding, conv.dilation, conv.groups)
+    x, padding = conv.padded(x)
+    steps = (conv.stride, padding, conv.dilation, conv.groups)
     return F.conv2d(x, weight, bias, *steps, residual, activation, slope, layout=conv.layout)
 
 
@@ -140,7 +196,7 @@ def _is_plain(module: Module, kind: type[Module]) -> bool:
         type(module) is kind
         and kind.forward is _FORWARDS[kind]
         and "forward" not in vars(module)
-        and (hooks is None or not (hooks.before or hooks.after))
+        and (hooks is None or not hooks.are_of_calls)
     )
 
 

@@ -23,6 +23,12 @@ Array = np.ndarray[Any, Any]
 _IMAGES = 256
 """Images whose patches are in memory at once."""
 
+_FARTHEST_NORMAL = 9.0
+"""No draw of a normal number is so many standard deviations from the mean: a uniform one in it is at least 2^-54."""
+
+_LIKELY = 0.1
+"""Where bounds hold more of a normal's mass, drawing again what is outside takes less time than inverting its CDF."""
+
 
 def fans(tensor: Tensor, function: str = "fans") -> tuple[int, int]:
     """(fan_in, fan_out) of a weight: inputs that an output sums over, and outputs that an input reaches."""
@@ -72,8 +78,12 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 
 
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
-    """Normal, but never outside [a, b] (bounds in absolute values): the inverse of its CDF at uniform draws."""
-    _float(tensor, "trunc_normal_")
+    """Normal, but never outside [a, b] (bounds in absolute values).
+
+    Draws outside are made again; where the bounds hold little of the normal's mass, the draws are the inverse of its
+    CDF at uniform ones.
+    """
+    dtype = _float(tensor, "trunc_normal_")
     mean, std = number("trunc_normal_", "mean", mean), number("trunc_normal_", "std", std)
     a, b = number("trunc_normal_", "a", a), number("trunc_normal_", "b", b)
     if not 0 < std < math.inf or not a < b or not math.isfinite(mean):
@@ -87,10 +97,22 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
             f"[trunc_normal_] expected bounds that hold some of the normal's mass, got a={a} and b={b} with "
             f"mean={mean} and std={std}"
         )
+    if min(mean - a, b - mean) > _FARTHEST_NORMAL * std:
+        return _draw(tensor, random.draw_normal(tensor.shape, mean, std, dtype))
+    if high - low > _LIKELY:
+        return _set(tensor, _redrawn(tensor.shape, mean, std, a, b, dtype))
     draws = random.uniform(tensor.shape, low, high, np.float64).ravel()
     inside = np.clip(draws, np.nextafter(0, 1), np.nextafter(1, 0))  # inv_cdf takes neither 0 nor 1
     values = np.fromiter((normal.inv_cdf(p) for p in inside.tolist()), np.float64, inside.size)
     return _set(tensor, np.clip(values, a, b).reshape(tensor.shape))
+
+
+def _redrawn(shape: tuple[int, ...], mean: float, std: float, a: float, b: float, dtype: np.dtype[Any]) -> Array:
+    """Normal numbers, those outside [a, b] drawn again until none is."""
+    values = random.normal(shape, mean, std, dtype)
+    while (outside := (values < a) | (values > b)).any():
+        values[outside] = random.normal(int(outside.sum()), mean, std, dtype)
+    return values
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:

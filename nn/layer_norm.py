@@ -1,22 +1,22 @@
-"""Normalisation layers without a batch's statistics: LayerNorm, RMSNorm, GroupNorm, InstanceNorm2d."""
+"""Normalisation layers without a batch's statistics: LayerNorm, RMSNorm, GroupNorm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from alpha import Tensor, int64
+from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
-from alpha.nn.arguments import empty, empty_parameter, positive, probability
+from alpha.nn.arguments import empty_parameter, positive
 from alpha.nn.layout import ImageLayer
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
 
 
-class _Affine(Module):
+class Affine(Module):
     """Base of the layers: eps, a weight that starts at 1 and a bias that starts at 0."""
 
     weight: Parameter | None
@@ -37,7 +37,7 @@ class _Affine(Module):
             init.zeros_(self.bias)
 
 
-class LayerNorm(_Affine):
+class LayerNorm(Affine):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the last axes. Ba et al., arXiv 1607.06450.
 
     Over images (N, H, W, C), ``LayerNorm(C)`` normalises each pixel, ``LayerNorm((H, W, C))`` each image; a weight from
@@ -67,7 +67,8 @@ class LayerNorm(_Affine):
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
 class RMSNorm(Module):
@@ -120,7 +121,7 @@ def _lengths(layer: str, normalized_shape: int | Sequence[int]) -> tuple[int, ..
     return tuple([positive(n, "normalized_shape", layer) for n in lengths])
 
 
-class GroupNorm(_Affine, ImageLayer):
+class GroupNorm(Affine, ImageLayer):
     """y = (x - mean) / sqrt(var + eps) * weight + bias over the positions and a group of channels of each sample.
 
     Wu & He, arXiv 1803.08494. Neighbouring channels form a group.
@@ -167,74 +168,3 @@ class GroupNorm(_Affine, ImageLayer):
 
     def extra_repr(self) -> str:
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
-
-
-class InstanceNorm2d(_Affine, ImageLayer):
-    """y = (x - mean) / sqrt(var + eps) * weight + bias over each channel of each image (N, H, W, C).
-
-    Ulyanov et al., arXiv 1607.08022. With running statistics, training updates them by the mean over the images of
-    their means and unbiased variances, and evaluation uses them.
-
-    Args:
-        num_features: the number of channels.
-        eps: added to the variance.
-        momentum: share of the newest batch in the running statistics.
-        affine: whether weight and bias are learned.
-        track_running_stats: whether there are running statistics; without them each image's statistics are always used.
-        layout: the order of axes, as for ``Conv2d``.
-    """
-
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None  # stays 0, as PyTorch's: the average needs no count
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        *,
-        layout: str | None = None,
-    ) -> None:
-        self.num_features = positive(num_features, "num_features", "InstanceNorm2d")
-        self.momentum = probability(momentum, "momentum", "InstanceNorm2d")
-        self.affine = affine = flag("InstanceNorm2d", "affine", affine)
-        tracked = flag("InstanceNorm2d", "track_running_stats", track_running_stats)
-        self.track_running_stats = track_running_stats = tracked
-        super().__init__((self.num_features,), eps, affine, affine)
-        self._set_layout(layout)
-        self.register_buffer("running_mean", empty(self.num_features) if track_running_stats else None)
-        self.register_buffer("running_var", empty(self.num_features) if track_running_stats else None)
-        self.register_buffer("num_batches_tracked", empty(dtype=int64) if track_running_stats else None)
-        self.reset_running_stats()
-
-    def reset_running_stats(self) -> None:
-        """Sets the running mean to 0, the running variance to 1 and the count of batches to 0."""
-        for buffer, value in ((self.running_mean, 0), (self.running_var, 1), (self.num_batches_tracked, 0)):
-            if buffer is not None:
-                init.constant_(buffer, value)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, H, W, num_features) to the same."""
-        forms = {"NHWC": "(N, H, W, C)", "NCHW": "(N, C, H, W)"}
-        self._check_channels("instance_norm", x, self.num_features, (4,), forms[self.layout])
-        use_sample_statistics = self.training or self.running_mean is None
-        return F.instance_norm(
-            x,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            use_sample_statistics,
-            self.momentum,
-            self.eps,
-            layout=self.layout,
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
-        )

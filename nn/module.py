@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from alpha import Tensor, dtypes
-from alpha.changes import Changes, at_once, clear_gradients, setting
-from alpha.errors import ArgumentError
+from alpha.arguments import flag
+from alpha.changes import Changes, at_once, clear_gradients, fill_with_zeros, setting
+from alpha.errors import ArgumentError, PartError
 from alpha.nn import state
+from alpha.nn.hooks import Hooked, hooks_of
 from alpha.nn.parameter import Parameter
-
-PreHook = Callable[["Module", tuple[Any, ...]], Any]
-Hook = Callable[["Module", tuple[Any, ...], Any], Any]
+from alpha.nn.parts import Parts
 
 
 def _no_forward(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -27,51 +27,7 @@ class LoadResult(NamedTuple):
     unexpected_keys: list[str]
 
 
-class Hooks:
-    """A module's hooks, in the order they were registered."""
-
-    __slots__ = ("after", "before")
-
-    def __init__(self) -> None:
-        self.before: dict[RemovableHandle, PreHook] = {}
-        self.after: dict[RemovableHandle, Hook] = {}
-
-    @staticmethod
-    def with_last(hooks: Hooks | None, hook: Hook) -> Hooks:
-        """A copy of the hooks with one more after forward, as the last one."""
-        more = Hooks()
-        if hooks is not None:
-            more.before, more.after = hooks.before, dict(hooks.after)
-        RemovableHandle(more.after, hook)
-        return more
-
-
-class RemovableHandle:
-    """Removes a hook: by ``handle.remove()``, or at the end of ``with handle:``."""
-
-    def __init__(self, hooks: dict[RemovableHandle, Any], hook: Any) -> None:
-        self._hooks = hooks
-        hooks[self] = hook
-
-    @classmethod
-    def of(cls, hooks: dict[RemovableHandle, Any]) -> RemovableHandle:
-        """A handle for a hook that the caller registers."""
-        handle = cls.__new__(cls)
-        handle._hooks = hooks
-        return handle
-
-    def remove(self) -> None:
-        """Removes the hook; a second call does nothing."""
-        self._hooks.pop(self, None)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
-
-
-class Module:
+class Module(Hooked):
     """A layer or a network: subclass it, make its parts in ``__init__`` and write ``forward``.
 
     Every attribute that is a ``Parameter`` or a ``Module`` is part of it. Those in plain lists, tuples and dicts are
@@ -84,7 +40,6 @@ class Module:
     forward: Callable[..., Any] = _no_forward
     # Defaults of the class, replaced on the instance: a subclass that forgets super().__init__() works all the same.
     training: bool = True
-    _hooks: Hooks | None = None
     _buffer_names: Mapping[str, bool] = MappingProxyType({})  # whether each buffer is part of the state_dict
 
     def __init__(self) -> None:
@@ -93,17 +48,7 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the hooks before forward, ``forward``, and the hooks after it."""
         hooks = self._hooks
-        if hooks is None:
-            return self.forward(*args, **kwargs)
-        for before in tuple(hooks.before.values()):
-            replaced = before(self, args)
-            if replaced is not None:
-                args = replaced if isinstance(replaced, tuple) else (replaced,)
-        result = self.forward(*args, **kwargs)
-        for after in tuple(hooks.after.values()):
-            replaced = after(self, args, result)
-            result = result if replaced is None else replaced
-        return result
+        return self.forward(*args, **kwargs) if hooks is None else hooks.call(self, args, kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
         old = vars(self).get(name)
@@ -111,6 +56,11 @@ class Module:
             raise ArgumentError(
                 f"[{type(self).__name__}] expected a Parameter for {name}, got a {type(value).__name__}: wrap it in "
                 f"nn.Parameter, change the values with {name}.copy_() under no_grad, or del the attribute first"
+            )
+        if isinstance(old, Module) and value is not None and not isinstance(value, Module | Parameter):
+            raise ArgumentError(
+                f"[{type(self).__name__}] expected a Module or None for {name}, got a {type(value).__name__}: wrap it "
+                "in a Module, or del the attribute first"
             )
         if name in self._buffer_names:
             self._set_buffer(name, value)
@@ -159,12 +109,14 @@ class Module:
             )
         setattr(self, name, parameter)
 
-    def add_module(self, name: str, module: Module) -> None:
+    def add_module(self, name: str, module: Module | None) -> None:
         """``self.<name> = module``, for names made at run time."""
         self._check_name(name, "add_module", vars(self))
-        if not isinstance(module, Module):
-            raise ArgumentError(f"[add_module] expected a Module for {name!r}, got {type(module).__name__}")
+        if module is not None and not isinstance(module, Module):
+            raise ArgumentError(f"[add_module] expected a Module or None for {name!r}, got {type(module).__name__}")
         setattr(self, name, module)
+
+    register_module = add_module
 
     def _check_name(self, name: str, function: str, known: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or not name or "." in name:
@@ -183,6 +135,62 @@ class Module:
 
     # -- what it is made of --------------------------------------------------------------------------------------
 
+    @property
+    def _modules(self) -> Parts:
+        """The modules directly below by name; what is set or deleted in it is so in the module."""
+        return Parts(self, lambda: {name: x for name, x in self._parts() if isinstance(x, Module)}, self.add_module)
+
+    @property
+    def _parameters(self) -> Parts:
+        """The module's own parameters alike."""
+
+        def found() -> dict[str, Parameter]:
+            return {name: x for name, x in self._parts() if isinstance(x, Parameter)}
+
+        return Parts(self, found, self.register_parameter)
+
+    @property
+    def _buffers(self) -> Parts:
+        """The module's own buffers alike."""
+
+        def found() -> dict[str, Tensor | None]:
+            return {name: getattr(self, name, None) for name in self._buffer_names}
+
+        return Parts(self, found, self.register_buffer)
+
+    def get_submodule(self, target: str) -> Module:
+        """The module of a dotted name, ``"layers.0.conv"``; the module itself for ``""``."""
+        found = self
+        for name in target.split(".") if target else ():
+            found = found._named_part("get_submodule", name, target, Module)
+        return found
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter of a dotted name."""
+        path, _, name = target.rpartition(".")
+        found: Parameter = self.get_submodule(path)._named_part("get_parameter", name, target, Parameter)
+        return found
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer of a dotted name."""
+        path, _, name = target.rpartition(".")
+        owner = self.get_submodule(path)
+        found: Tensor = owner._named_part("get_buffer", name, target, Tensor)
+        if name not in owner._buffer_names:
+            raise PartError(f"[get_buffer] expected the name of a buffer, got {target!r}, which is none")
+        return found
+
+    def _named_part(self, function: str, name: str, target: str, kind: type) -> Any:
+        """The part of a name; an error unless it is of a kind."""
+        part = vars(self).get(name)
+        if not isinstance(part, kind):
+            what = "no attribute" if part is None else f"a {type(part).__name__}"
+            raise PartError(
+                f"[{function}] expected the name of a {kind.__name__}, got {target!r}: {name!r} is {what} of "
+                f"{type(self).__name__}"
+            )
+        return part
+
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules directly below, each once, with their names."""
         seen: set[int] = set()
@@ -195,13 +203,19 @@ class Module:
         """The modules directly below, each once."""
         return (child for _, child in self.named_children())
 
-    def named_modules(self, prefix: str = "", remove_duplicate: bool = True) -> Iterator[tuple[str, Module]]:
+    def named_modules(
+        self, memo: set[Any] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
         """The module itself (under the prefix) and all modules below with their dotted names.
 
         A module in two places comes once, or with ``remove_duplicate=False`` under each of its names; one that lies in
-        itself is not entered again.
+        itself is not entered again. Those in ``memo`` are left out, and those that come are added to it.
         """
-        return self._paths(prefix, (), set() if remove_duplicate else None)
+        seen = {id(module) for module in memo or ()} if remove_duplicate else None
+        for path, module in self._paths(prefix, (), seen):
+            if memo is not None:
+                memo.add(module)
+            yield path, module
 
     def modules(self) -> Iterator[Module]:
         """The module itself and all modules below, each once."""
@@ -210,6 +224,8 @@ class Module:
     def _paths(self, prefix: str, above: tuple[Module, ...], seen: set[int] | None) -> Iterator[tuple[str, Module]]:
         """Below the modules ``above``; without those ``seen`` already, unless that is None."""
         if seen is not None:
+            if id(self) in seen:
+                return
             seen.add(id(self))
         yield prefix, self
         above = (*above, self)  # not entered again if a part refers back to it
@@ -219,27 +235,37 @@ class Module:
             ):
                 yield from part._paths(_join(prefix, name), above, seen)
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Parameter]]:
-        """The parameters, each once (under its first name), with their dotted names."""
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """The parameters with their dotted names, each once (under its first name) or under each of its names."""
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+        for path, module in self._with_below(prefix, recurse, remove_duplicate):
             for name, part in module._parts():
                 if isinstance(part, Parameter) and id(part) not in seen:
-                    seen.add(id(part))
+                    if remove_duplicate:
+                        seen.add(id(part))
                     yield _join(path, name), part
+
+    def _with_below(self, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterable[tuple[str, Module]]:
+        """The module with its path, and if wanted all below."""
+        return self.named_modules(None, prefix, remove_duplicate) if recurse else [(prefix, self)]
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters, each once: what an optimizer takes."""
         return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, each once, with their dotted names."""
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers with their dotted names, each once or under each of its names."""
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix) if recurse else [(prefix, self)]:
+        for path, module in self._with_below(prefix, recurse, remove_duplicate):
             for name in module._buffer_names:
                 buffer = getattr(module, name, None)
                 if buffer is not None and id(buffer) not in seen:
-                    seen.add(id(buffer))
+                    if remove_duplicate:
+                        seen.add(id(buffer))
                     yield _join(path, name), buffer
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -313,23 +339,28 @@ class Module:
         at_once([setting(parameter, "requires_grad", requires_grad) for parameter in parameters])
         return self
 
-    def zero_grad(self) -> Self:
-        """Drops all parameters' gradients (sets them to None); returns self."""
-        clear_gradients(list(self.parameters()))
+    def zero_grad(self, set_to_none: bool = True) -> Self:
+        """Drops all parameters' gradients (sets them to None), or overwrites them by zeros; returns self."""
+        parameters = list(self.parameters())
+        if flag("zero_grad", "set_to_none", set_to_none):
+            clear_gradients(parameters)
+        else:
+            fill_with_zeros([one.grad for one in parameters if one.grad is not None])
         return self
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and persistent buffers by dotted name, sharing the module's memory; a shared one by each name."""
-        entries: dict[str, Tensor] = {}
-        for path, module in self.named_modules(remove_duplicate=False):
-            for name, tensor in module._own_state():
-                key = _join(path, name)
-                if key in entries:
-                    raise ArgumentError(f"[state_dict] expected one tensor a name, got two called {key!r}: rename one")
-                entries[key] = tensor.detach()
-        return entries
+    def state_dict(
+        self, *, destination: dict[str, Tensor] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Tensor]:
+        """Parameters and persistent buffers by dotted name, sharing the module's memory; a shared one by each name.
+
+        Args:
+            destination: a dict to add them to; by default a new one.
+            prefix: what all names begin with, ``"net."``.
+            keep_vars: whether they are the parameters themselves instead of tensors outside the graph.
+        """
+        return state.collect(self, {} if destination is None else destination, prefix, keep_vars)
 
     def _own_state(self) -> Iterator[tuple[str, Tensor]]:
         for name, part in self._parts():
@@ -351,27 +382,16 @@ class Module:
         KeyboardInterrupt either nothing was loaded, or everything.
         """
         changes = Changes()
-        result = self.stage_state(state_dict, changes, strict)
+        watched = any(hooks_of(module, "loaded") for module in self.modules())
+        result = self.stage_state(state_dict, changes, strict and not watched)
         changes.make()
+        if watched:
+            state.call_loaded(self, result, strict)
         return result
 
     def stage_state(self, state_dict: Mapping[str, Any], changes: Changes, strict: bool = True) -> LoadResult:
         """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
-        if isinstance(state_dict, Mapping):
-            state.check_filters(self.named_modules(remove_duplicate=False), state_dict)
-        return LoadResult(*state.stage(type(self).__name__, self.state_dict(), state_dict, strict, changes))
-
-    # -- hooks ---------------------------------------------------------------------------------------------------
-
-    def register_forward_pre_hook(self, hook: PreHook) -> RemovableHandle:
-        """Calls ``hook(module, args)`` before each forward; what it returns, if not None, replaces the arguments."""
-        self._hooks = self._hooks or Hooks()
-        return RemovableHandle(self._hooks.before, hook)
-
-    def register_forward_hook(self, hook: Hook) -> RemovableHandle:
-        """Calls ``hook(module, args, result)`` after each forward; what it returns, if not None, is the result."""
-        self._hooks = self._hooks or Hooks()
-        return RemovableHandle(self._hooks.after, hook)
+        return LoadResult(*state.stage_module(self, state_dict, strict, changes))
 
     # -- to look at ----------------------------------------------------------------------------------------------
 
@@ -398,14 +418,19 @@ class Module:
         if any(self is module for module in above):
             return f"{name}(...)"
         above = (*above, self)
-        children = [
-            f"({key}): {child._tree(above) if type(child).__repr__ is Module.__repr__ else repr(child)}"
-            for key, child in self.named_children()
-        ]
+        children = [f"({key}): {text}" for key, text in self._texts(above)]
         if not children:
             return f"{name}({extra})"
         lines = [child.replace("\n", "\n  ") for child in children]
         return "\n  ".join([f"{name}(", *([extra] if extra else []), *lines]) + "\n)"
+
+    def _texts(self, above: tuple[Module, ...]) -> list[tuple[str, str]]:
+        """The names of the modules directly below and their reprs."""
+        return [
+            (key, child._tree(above) if type(child).__repr__ is Module.__repr__ else repr(child))
+            for key, child in self._parts()
+            if isinstance(child, Module)
+        ]
 
 
 def _join(prefix: str, name: str) -> str:

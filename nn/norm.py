@@ -1,4 +1,4 @@
-"""Batch normalisation layers: BatchNorm1d, BatchNorm2d."""
+"""Batch normalisation layers: BatchNorm1d, BatchNorm2d, BatchNorm3d."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
 
 
-class _BatchNorm(ImageLayer):
+class BatchNorm(ImageLayer):
     """Normalisation over all axes but that of channels, with an optional residual and activation fused."""
 
     axes: tuple[int, ...]  # how many axes its input may have
@@ -139,7 +139,7 @@ class _BatchNorm(ImageLayer):
         )
 
 
-class BatchNorm1d(_BatchNorm):
+class BatchNorm1d(BatchNorm):
     """Batch normalisation of (N, C), or of (N, L, C), over all axes but the last. Ioffe & Szegedy, arXiv 1502.03167.
 
     y = (x - mean) / sqrt(var + eps) * weight + bias. In training mode mean and (biased) variance are the batch's, and
@@ -159,7 +159,7 @@ class BatchNorm1d(_BatchNorm):
     forms: ClassVar = {"NHWC": "(N, C) or (N, L, C)", "NCHW": "(N, C) or (N, C, L)"}
 
 
-class BatchNorm2d(_BatchNorm):
+class BatchNorm2d(BatchNorm):
     """Batch normalisation of images (N, H, W, C) over N, H and W; arguments as for BatchNorm1d.
 
     ``forward`` takes a residual and an activation to be fused: ``bn(x, residual=shortcut, activation="relu")``.
@@ -167,3 +167,10 @@ class BatchNorm2d(_BatchNorm):
 
     axes = (4,)
     forms: ClassVar = {"NHWC": "(N, H, W, C)", "NCHW": "(N, C, H, W)"}
+
+
+class BatchNorm3d(BatchNorm):
+    """Batch normalisation of volumes (N, D, H, W, C) over all axes but the last; arguments as for BatchNorm1d."""
+
+    axes = (5,)
+    forms: ClassVar = {"NHWC": "(N, D, H, W, C)", "NCHW": "(N, C, D, H, W)"}

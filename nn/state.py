@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -12,6 +12,10 @@ from numpy.lib.array_utils import byte_bounds
 from alpha import Engine, Tensor, dtypes, places
 from alpha.changes import Changes
 from alpha.errors import ArgumentError, CheckpointError, DtypeError
+from alpha.nn.hooks import hooks_of
+
+if TYPE_CHECKING:
+    from alpha.nn.module import Module
 
 Array = np.ndarray[Any, Any]
 COUNTER = "num_batches_tracked"
@@ -56,6 +60,72 @@ def _stage_move(tensor: Tensor, engine: Engine | None, dtype: np.dtype[Any] | No
     changes.set(tensor, "_array", None)  # the engine's view of the memory it had
 
 
+def collect(module: Module, entries: dict[str, Tensor], prefix: str, keep_vars: bool) -> dict[str, Tensor]:
+    """Adds a module's parameters and persistent buffers to a dict, under names that begin with a prefix; returns it."""
+    modules = [(f"{prefix}{path}." if path else prefix, part) for path, part in module.named_modules(None, "", False)]
+    known = set(entries)
+    for start, part in modules:
+        for hook in hooks_of(part, "saving"):
+            hook(part, start, keep_vars)
+        for name, tensor in part._own_state():
+            key = start + name
+            if key in entries and key not in known:
+                raise ArgumentError(f"[state_dict] expected one tensor a name, got two called {key!r}: rename one")
+            known.discard(key)
+            entries[key] = tensor if keep_vars else tensor.detach()
+    for start, part in reversed(modules):
+        for hook in hooks_of(part, "saved"):
+            hook(part, entries, start, {})
+    return entries
+
+
+def stage_module(
+    module: Module, given: Mapping[str, Any], strict: bool, changes: Changes
+) -> tuple[list[str], list[str]]:
+    """``stage`` of a module's state, after its hooks; returns missing and unexpected keys."""
+    found: tuple[list[str], list[str]] = [], []
+    if isinstance(given, Mapping):
+        modules = list(module.named_modules(None, "", False))
+        if any(hooks_of(part, "loading") for _, part in modules):
+            given = _prepared(modules, dict(given), strict, found)
+        check_filters(modules, given)
+    missing, unexpected = stage(type(module).__name__, module.state_dict(), given, strict, changes)
+    return found[0] + missing, found[1] + unexpected
+
+
+def _prepared(
+    modules: list[tuple[str, Module]], given: dict[str, Any], strict: bool, found: tuple[list[str], list[str]]
+) -> dict[str, Any]:
+    """The state that modules' hooks leave; ``found``: the missing and unexpected keys that they tell of."""
+    errors: list[str] = []
+    for path, part in modules:
+        prefix = f"{path}." if path else ""
+        for hook in hooks_of(part, "loading"):
+            below = {key: value for key, value in given.items() if str(key).startswith(prefix)}
+            others = {key: value for key, value in given.items() if key not in below}
+            hook(part, below, prefix, {}, strict, *found, errors)
+            given = others | below
+    if errors or (strict and (found[0] or found[1])):
+        listed = "; ".join([*errors, *found[0], *found[1]])
+        raise CheckpointError(
+            f"[load_state_dict] expected a state that hooks accept, got: {listed}; nothing was loaded"
+        )
+    return given
+
+
+def call_loaded(module: Module, result: Any, strict: bool) -> None:
+    """Calls the hooks after loading, those below first; CheckpointError for keys that a strict load finds left."""
+    for part in reversed([part for _, part in module.named_modules()]):
+        for hook in hooks_of(part, "loaded"):
+            hook(part, result)
+    if strict and (result.missing_keys or result.unexpected_keys):
+        listed = f"missing: {_list(result.missing_keys)}; unexpected: {_list(result.unexpected_keys)}"
+        raise CheckpointError(
+            f"[load_state_dict] expected the state of this {type(module).__name__}, got another's ({listed}): take the "
+            "model it was saved from; what it has was loaded"
+        )
+
+
 def assign(tensor: Tensor, values: Array) -> None:
     """Copies an array into a tensor, which may be a leaf that requires a gradient."""
     changes = Changes()
@@ -83,13 +153,21 @@ def stage(
 
 
 def check_filters(modules: Iterable[tuple[str, Any]], given: Mapping[str, Any]) -> None:
-    """CheckpointError for PyTorch's tensors in the place of filters with channels last: shapes may agree by chance."""
-    if not any(type(value).__module__.partition(".")[0] == "torch" for value in given.values()):
+    """CheckpointError for PyTorch's tensors in the place of filters with channels last: shapes may agree by chance.
+
+    They are tensors of PyTorch, or those of a module's state in a file of PyTorch's.
+    """
+    of_torch = {
+        key
+        for key, value in given.items()
+        if getattr(given, "_from_torch", False) or type(value).__module__.partition(".")[0] == "torch"
+    }
+    if not of_torch:
         return
     for path, module in modules:
         for name in getattr(module, "channels_last_filters", ()):
             key = f"{path}.{name}".lstrip(".")
-            if key in given and type(given[key]).__module__.partition(".")[0] == "torch":
+            if key in of_torch:
                 raise CheckpointError(
                     f"[load_state_dict] expected filters (OC, ..., IC) for {key}, got a tensor of PyTorch, whose "
                     "filters are (OC, IC, ...): convert the state by nn.models.from_torch(state, module), or make the "

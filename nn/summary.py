@@ -8,7 +8,8 @@ from typing import Any
 from alpha import Tensor, default_engine, float32, no_grad
 from alpha.changes import Action, at_once, putting, setting
 from alpha.errors import ArgumentError
-from alpha.nn.module import Hooks, Module
+from alpha.nn.hooks import Hooks
+from alpha.nn.module import Module
 
 
 def summarize(module: Module, input_shape: tuple[int, ...] | None) -> str:

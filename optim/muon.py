@@ -13,7 +13,11 @@ from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
-from alpha.optim.optimizer import Group, Optimizer, gradients, is_finite
+from alpha.nn.arguments import choice
+from alpha.optim.arguments import is_finite
+from alpha.optim.optimizer import Optimizer, gradients
+from alpha.optim.ruled import plain_options
+from alpha.optim.state import Group
 from alpha.tensor import Tensor
 from alpha.updates import Launch, Plan
 
@@ -80,11 +84,8 @@ class Muon(Optimizer):
         super().check_options(options)
         self.below_one("momentum", options["momentum"])
         _check_iteration(self._name, options["ns_coefficients"], options["ns_steps"])
-        if options["adjust_lr_fn"] not in (None, "original", "match_rms_adamw"):
-            raise ArgumentError(
-                f"[{self._name}] expected adjust_lr_fn None, original or match_rms_adamw, got "
-                f"{described(options['adjust_lr_fn'])}"
-            )
+        if options["adjust_lr_fn"] is not None:
+            choice(options["adjust_lr_fn"], ("original", "match_rms_adamw"), "adjust_lr_fn", self._name)
 
     def _check_params(self, params: list[Any]) -> None:
         super()._check_params(params)
@@ -100,9 +101,10 @@ class Muon(Optimizer):
         return self._changes, [{key: value for key, value in g.items() if key != "params"} for g in self.param_groups]
 
     def prepare(self, plan: Plan, engine: Engine, params: list[Tensor], options: Group) -> None:
+        current = plain_options(options)
         with no_grad():
             for batch in _batches(params):
-                self._prepare_batch(plan, batch, options)
+                self._prepare_batch(plan, batch, current)
 
     def _prepare_batch(self, plan: Plan, params: list[Tensor], options: Group) -> None:
         """Computes the new values of parameters that are matrices of one shape, and adds copying them to the plan."""

@@ -3,50 +3,59 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, ClassVar, Self
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, ClassVar, Self, TypeVar, overload
 
 from alpha import steps, updates
-from alpha.autograd import no_grad
-from alpha.changes import Action, Changes, appending, at_once, clear_gradients, fill_with_zeros, putting, setting
+from alpha.arguments import listed
+from alpha.autograd import enable_grad, no_grad
+from alpha.changes import Action, appending, at_once, clear_gradients, fill_with_zeros, putting, setting
 from alpha.dtypes import is_float
 from alpha.engine import Engine
-from alpha.errors import AlphaError, ArgumentError, CheckpointError, GraphError, described
-from alpha.optim.arguments import listed
+from alpha.errors import ArgumentError, GraphError, described
+from alpha.optim.arguments import is_number, is_scalar, plain
+from alpha.optim.state import OF_SCHEDULERS, Group, State, Stateful
 from alpha.tensor import Tensor
 
-Group = dict[str, Any]
-State = dict[str, Any]
-
-
 _LARGEST = sys.float_info.max
+IN_TENSORS = ("lr", "weight_decay")
+"""Options that may be a tensor of one number, which is read in each step."""
+
+Loss = TypeVar("Loss")
 
 
-class Optimizer:
+class Optimizer(Stateful):
     """Base of the optimizers.
 
     ``param_groups`` is a list of dicts: the tensors under ``params``, the group's options (``lr``, ...) beside them.
     ``state`` maps a parameter to what the optimizer remembers of it. ``steps`` counts the calls of ``step`` that were
     done, those before a checkpoint that was loaded too.
 
+    The options ``foreach`` and ``fused`` of many optimizers choose between PyTorch's implementations. Here there is
+    one, which updates all parameters in one pass, and the options have no effect. ``capturable`` and ``differentiable``
+    must be False: ``alpha.graph`` captures a step without a switch, and a step is never differentiated.
+
     Args:
-        params: tensors that require a gradient, or dicts with ``params`` and the options in which a group differs.
+        params: tensors that require a gradient, pairs of a name and such a tensor (``named_parameters()``), or dicts
+            with ``params`` and the options in which a group differs. A group may have other entries, which stay there.
         defaults: the options of the groups that do not name them.
     """
 
-    state_tensors: ClassVar[tuple[str, ...]] = ()
-    """Names of the state's entries that are tensors shaped as their parameter."""
-    state_required: ClassVar[tuple[str, ...]] = ()
-    """Names of the entries that a parameter's state always has."""
     switches: ClassVar[tuple[str, ...]] = ()
     """Names of the options that are True or False."""
     not_negative: ClassVar[tuple[str, ...]] = ("lr", "weight_decay")
     """Names of the options that are finite numbers from 0 on; an optimizer need not have them all."""
+    unit_pairs: ClassVar[tuple[str, ...]] = ()
+    """Names of the options that are pairs of numbers in [0, 1)."""
 
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
+        super().__init__()
         self.defaults = defaults
         self.param_groups: list[Group] = []
-        self.state: dict[Tensor, State] = {}
+        self.state: defaultdict[Tensor, State] = defaultdict(dict)
         self._changes = 0  # how often groups or state tensors became others
         self.steps = 0
         given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else listed(self._name, "params", params)
@@ -56,9 +65,11 @@ class Optimizer:
         for group in groups:
             self.add_param_group(group)
 
-    @property
-    def _name(self) -> str:
-        return type(self).__name__
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A ``step`` of one's own is counted, and calls the hooks, as the step of this class does."""
+        super().__init_subclass__(**options)
+        if "step" in vars(cls):
+            cls.step = _counted(vars(cls)["step"])  # type: ignore[method-assign]
 
     def add_param_group(self, group: Mapping[str, Any]) -> Self:
         """Adds a group: a dict with ``params`` and options; ArgumentError, and nothing changes, where it is wrong."""
@@ -66,21 +77,36 @@ class Optimizer:
             raise ArgumentError(
                 f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {described(group)}'
             )
-        unknown = sorted(set(group) - set(self.defaults) - {"params"})
-        if unknown:
-            raise ArgumentError(
-                f"[{self._name}] expected options among {', '.join(self.defaults)}, got {', '.join(unknown)}"
-            )
-        params = group["params"]
-        complete: Group = {
-            "params": [params] if isinstance(params, Tensor) else list(params),
-            **self.defaults,
-            **{key: value for key, value in group.items() if key != "params"},
-        }
-        self._check_params(complete["params"])
+        for key in set(group) - set(self.defaults) - OF_SCHEDULERS - {"params"}:
+            meant = get_close_matches(str(key), [*self.defaults, "params"], 1, 0.8)
+            if meant:
+                raise ArgumentError(
+                    f"[{self._name}] expected options among {', '.join(self.defaults)}, got {key}: write {meant[0]}, "
+                    "or give what is no option another name"
+                )
+        params, names = self._params_and_names(group["params"])
+        complete: Group = {"params": params, **self.defaults, **{k: v for k, v in group.items() if k != "params"}}
+        if names:
+            complete["param_names"] = names
+        self._check_params(params)
+        if self.param_groups and ("param_names" in self.param_groups[0]) != ("param_names" in complete):
+            raise ArgumentError(f"[{self._name}] expected groups that all have names or all have none, got both")
         self.check_options(complete)
         at_once([appending(self.param_groups, complete), setting(self, "_changes", self._changes + 1)])
         return self
+
+    def _params_and_names(self, params: Any) -> tuple[list[Any], list[str]]:
+        """A group's parameters, and their names where it consists of pairs of both."""
+        given = [params] if isinstance(params, Tensor) else listed(self._name, "params", params)
+        pairs = [entry for entry in given if isinstance(entry, tuple) and len(entry) == 2]
+        if not pairs:
+            return given, []
+        if len(pairs) != len(given) or not all(isinstance(name, str) for name, _ in pairs):
+            raise ArgumentError(
+                f"[{self._name}] expected a name for each parameter or for none, got {len(pairs)} pairs among "
+                f"{len(given)} parameters: pass named_parameters()"
+            )
+        return [param for _, param in pairs], [name for name, _ in pairs]
 
     def _check_params(self, params: list[Any]) -> None:
         seen = {id(p) for group in self.param_groups for p in group["params"]}
@@ -103,15 +129,36 @@ class Optimizer:
             self.at_least(option, options.get(option, 0.0), 0)
         for option in self.switches:
             self.switch(option, options[option])
+        for option in self.unit_pairs:
+            pair = options[option]
+            if not isinstance(pair, tuple | list) or len(pair) != 2:
+                raise ArgumentError(f"[{self._name}] expected {option} as a pair, got {described(pair)}")
+            for one in pair:
+                self.below_one(option, one)
+        for option in ("foreach", "fused"):
+            if options.get(option) is not None:
+                self.switch(option, options[option])
+        for option in ("capturable", "differentiable"):
+            if options.get(option, False) is not False:
+                raise ArgumentError(
+                    f"[{self._name}] expected {option}=False, got {described(options[option])}: alpha.graph captures "
+                    "any step, and none is differentiated"
+                )
 
     def at_least(self, option: str, value: Any, least: float) -> None:
         """ArgumentError unless an option is a finite number that is large enough."""
-        if not _is_number(value) or not least <= value <= _LARGEST:
+        found = plain(value) if isinstance(value, Tensor) and option in IN_TENSORS else value
+        if not is_number(found) or not least <= found <= _LARGEST:
             raise ArgumentError(f"[{self._name}] expected {option} >= {least}, got {described(value)}")
+
+    def in_range(self, option: str, value: Any, least: float, most: float) -> None:
+        """ArgumentError unless an option is a number within bounds."""
+        if not is_number(value) or not least <= value <= most:
+            raise ArgumentError(f"[{self._name}] expected {option} in [{least}, {most}], got {described(value)}")
 
     def below_one(self, option: str, value: Any) -> None:
         """ArgumentError unless an option lies in [0, 1)."""
-        if not _is_number(value) or not 0 <= value < 1:
+        if not is_number(value) or not 0 <= value < 1:
             raise ArgumentError(f"[{self._name}] expected {option} in [0, 1), got {described(value)}")
 
     def switch(self, option: str, value: Any) -> None:
@@ -129,8 +176,17 @@ class Optimizer:
             fill_with_zeros(gradients(self._all()))
         return self
 
-    def step(self) -> Self:
-        """Updates every parameter that has a gradient, in place, and counts ``steps`` on.
+    @overload
+    def step(self, closure: None = None) -> Self: ...
+
+    @overload
+    def step(self, closure: Callable[[], Loss]) -> Loss: ...
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Updates every parameter that has a gradient, in place, and counts ``steps`` on; returns the optimizer.
+
+        A ``closure`` is called first, with gradients enabled: it computes the loss and its gradients, and what it
+        returns is returned.
 
         All is prepared before anything is updated. So where an error or a KeyboardInterrupt leaves it, parameters,
         state and ``steps`` are either all as before or all as after: an interrupt that comes while the update runs is
@@ -144,6 +200,18 @@ class Optimizer:
 
         (An optimizer that overrides ``update`` itself is as interruptible as that is.)
         """
+        if type(self).step is not Optimizer.step or not (self._step_pre_hooks or self._step_post_hooks):
+            return self._step(closure)
+        args, kwargs = self._before_step((self,) if closure is None else (self, closure), {})
+        result = type(self)._step(*args, **kwargs)
+        self._after_step(args, kwargs)
+        return result
+
+    def _step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """A step without hooks."""
+        result: Any = self
+        if closure is not None:
+            result = self.evaluated(closure)
         steps.guard(self._structure)
         counted: list[Action] = [setting(self, "steps", self.steps + 1)]
         plan = updates.Plan()
@@ -162,7 +230,20 @@ class Optimizer:
         plan.make()
         if watched:  # counted again by each replay
             steps.run_now_and_on_replay(self._count_step)
-        return self
+        return result
+
+    def evaluated(self, closure: Any) -> Any:
+        """What a closure returns, called with gradients enabled; ArgumentError unless it can be called."""
+        if not callable(closure):
+            raise ArgumentError(
+                f"[{self._name}.step] expected a function that computes the loss and its gradients, got "
+                f"{described(closure)}"
+            )
+        with enable_grad():
+            return closure()
+
+    def _steps_itself(self) -> bool:
+        return type(self).step is not Optimizer.step or type(self).update is not Optimizer.update
 
     def _count_step(self) -> None:
         self.steps += 1
@@ -192,7 +273,7 @@ class Optimizer:
         """A tensor of a parameter's state, made of zeros when first asked for."""
         state = self.state.setdefault(param, {})
         if key not in state:
-            state[key] = _zeros(param)
+            state[key] = self._fresh(param, key)
         return state[key]  # type: ignore[no-any-return]
 
     def prepared(self, plan: updates.Plan, param: Tensor, *keys: str, **numbers: Any) -> list[Tensor]:
@@ -207,7 +288,7 @@ class Optimizer:
                 plan.actions += [(dict.__setitem__, state, key, value) for key, value in numbers.items()]
                 return tensors
         state = {} if state is None else state
-        found = {key: state[key] if key in state else _zeros(param) for key in keys}
+        found = {key: state[key] if key in state else self._fresh(param, key) for key in keys}
         entered = {key: tensor for key, tensor in found.items() if key not in state} | numbers
         if param in self.state:
             plan.actions += [putting(state, key, value) for key, value in entered.items()]
@@ -215,138 +296,19 @@ class Optimizer:
             plan.actions.append(putting(self.state, param, entered))
         return list(found.values())
 
+    def _fresh(self, param: Tensor, key: str) -> Tensor:
+        """Zeros in a state tensor's shape, and in the parameter's memory order where that is its shape too."""
+        shape = self.state_shape(param, key)
+        out = param.engine.empty_like(param) if shape == param.shape else param.engine.empty(shape, param.dtype)
+        param.engine.fill(out, 0)
+        return out
+
     def rows(self, plan: updates.Plan, params: list[Tensor], *keys: str, **numbers: Any) -> list[updates.Row]:
         """For ``Engine.optimizer_step``: each parameter, its gradient, and its state's tensors as ``prepared``."""
         pairs = zip(params, gradients(params), strict=True)
         if not keys:
             return list(pairs)
         return [(p, gradient, *self.prepared(plan, p, *keys, **numbers)) for p, gradient in pairs]
-
-    # -- state -------------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        """Options, state and ``steps``, parameters by their number in order of the groups; tensors are not copied."""
-        numbers = {id(p): i for i, p in enumerate(self._all())}
-        groups = [{**group, "params": [numbers[id(p)] for p in group["params"]]} for group in self.param_groups]
-        state = {numbers[id(p)]: dict(values) for p, values in self.state.items()}
-        return {"optimizer": self._name, "state": state, "param_groups": groups, "steps": self.steps}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restores a state from ``state_dict`` (tensors or arrays), as copies; CheckpointError if it does not fit.
-
-        An error or a KeyboardInterrupt finds all as before or all as after.
-        """
-        changes = Changes()
-        self.stage_state(state, changes)
-        changes.make()
-        return self
-
-    def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
-        """Checks a state and makes copies, and adds to the changes what ``load_state_dict`` does with them."""
-        groups, entries = self._fit(state)
-        params = self._all()
-        adopted = {params[number]: self._adopt(params[number], values) for number, values in entries.items()}
-        changes.set(self, "state", adopted)
-        for group, loaded in zip(self.param_groups, groups, strict=True):
-            for key, value in loaded.items():
-                if key != "params":
-                    changes.put(group, key, value)
-        changes.set(self, "_changes", self._changes + 1)
-        changes.set(self, "steps", state.get("steps", self.steps))
-
-    def _all(self) -> list[Tensor]:
-        return [p for group in self.param_groups for p in group["params"]]
-
-    def _fit(self, state: Mapping[str, Any]) -> tuple[list[Group], dict[int, State]]:
-        """The groups and the state of a state_dict, after checking that both fit this optimizer."""
-        if not isinstance(state, Mapping) or not {"state", "param_groups"} <= set(state):
-            raise self._misfit("a state_dict of state and param_groups", f"{type(state).__name__}")
-        kind = state.get("optimizer", self._name)
-        if kind != self._name:
-            raise self._misfit(
-                f"the state of {self._name}", f"that of {shown(kind) if not isinstance(kind, str) else kind}"
-            )
-        if not set(state) <= {"optimizer", "state", "param_groups", "steps"}:
-            raise self._misfit("optimizer, state, param_groups and steps", shown(list(state)))
-        if not is_count(state.get("steps", 0)):
-            raise self._misfit("steps as a number of steps", shown(state["steps"]))
-        order = self._fit_groups(state["param_groups"])
-        if not isinstance(state["state"], Mapping):
-            raise self._misfit("state by number of a parameter", f"{type(state['state']).__name__}")
-        # Groups may number their parameters as they like; ours count on.
-        entries: dict[int, State] = {}
-        params = self._all()
-        for number, values in state["state"].items():
-            if type(number) is not int or number not in order or not isinstance(values, Mapping):
-                raise self._misfit(
-                    f"state by number of a parameter, of {sorted(order)}", f"{shown(number)}: {shown(values)}"
-                )
-            self._fit_entry(params[order[number]], values)
-            entries[order[number]] = dict(values)
-        return list(state["param_groups"]), entries
-
-    def _fit_groups(self, groups: Any) -> dict[int, int]:
-        """The place of each of the groups' parameters by its number."""
-        expected_sizes = [len(group["params"]) for group in self.param_groups]
-        if not isinstance(groups, list | tuple) or not all(
-            isinstance(group, Mapping) and isinstance(group.get("params"), list | tuple) for group in groups
-        ):
-            raise self._misfit("param_groups as a list of dicts with params", shown(groups))
-        sizes = [len(group["params"]) for group in groups]
-        if sizes != expected_sizes:
-            raise self._misfit(f"groups of {expected_sizes} parameters", f"{sizes}")
-        for group in groups:
-            self._fit_options(group)
-        numbers = [number for group in groups for number in group["params"]]
-        if not all(type(number) is int for number in numbers) or len(set(numbers)) < len(numbers):
-            raise self._misfit("a number of its own for each parameter", shown(numbers))
-        return {number: place for place, number in enumerate(numbers)}
-
-    def _fit_options(self, group: Mapping[str, Any]) -> None:
-        # A scheduler keeps initial_lr among the options.
-        options = set(group) - {"params", "initial_lr"}
-        if options != set(self.defaults):
-            raise self._misfit(f"the options {sorted(self.defaults)}", f"{sorted(map(str, options))}")
-        kinds = {**self.defaults, "initial_lr": 0.0}
-        for key, value in group.items():
-            if key != "params" and not _is_like(value, kinds[key]):
-                raise self._misfit(f"{key} of the kind of {kinds[key]!r}", shown(value))
-        try:
-            self.check_options(dict(group))
-        except AlphaError as error:
-            raise self._misfit("options in range", f"{error}") from error
-
-    def _fit_entry(self, param: Tensor, values: Mapping[Any, Any]) -> None:
-        for key, value in values.items():
-            if isinstance(key, str) and key in self.state_tensors:
-                if tuple(getattr(value, "shape", ())) != param.shape or not hasattr(value, "dtype"):
-                    raise self._misfit(f"{key} of shape {param.shape}", shown(getattr(value, "shape", value)))
-                if not str(value.dtype).rpartition(".")[2].startswith("float"):
-                    raise self._misfit(f"{key} of floats", f"{value.dtype}")
-            elif not isinstance(key, str) or not (is_count(value) if key == "step" else _is_number(value)):
-                raise self._misfit(
-                    f"a state of {', '.join(self.state_tensors)} and numbers", f"{shown(key)}: {shown(value)}"
-                )
-        absent = [key for key in self.state_required if key not in values]
-        if absent:
-            raise self._misfit(f"a state with {', '.join(self.state_required)}", f"none for {', '.join(absent)}")
-
-    def _adopt(self, param: Tensor, values: State) -> State:
-        """A parameter's state from a state_dict's, tensors copied into the parameter's memory order and dtype."""
-        out: State = {}
-        for key, value in values.items():
-            if key not in self.state_tensors:
-                out[key] = value
-                continue
-            source = param.engine.from_numpy(value.numpy() if isinstance(value, Tensor) else value)
-            out[key] = param.engine.empty_like(param)
-            param.engine.copy(source, out[key])
-        return out
-
-    def _misfit(self, expected: str, got: str) -> CheckpointError:
-        return CheckpointError(
-            f"[{self._name}.load_state_dict] expected {expected}, got {got}: make the optimizer that was saved"
-        )
 
     def __repr__(self) -> str:
         options = [", ".join(f"{k}={v}" for k, v in g.items() if k != "params") for g in self.param_groups]
@@ -358,46 +320,28 @@ def gradients(params: Iterable[Tensor]) -> list[Tensor]:
     return [p.grad for p in params if p.grad is not None]
 
 
-def _zeros(param: Tensor) -> Tensor:
-    """Zeros in a parameter's shape and memory order."""
-    out = param.engine.empty_like(param)
-    param.engine.fill(out, 0)
-    return out
-
-
 def _decision(value: Any) -> Hashable:
     """What a rule may decide on: of a number whether it is 0."""
     if isinstance(value, tuple | list):
         return tuple(map(_decision, value))
-    decision: Hashable = value != 0 if _is_number(value) else value
-    return decision
+    if is_number(value):
+        return bool(value != 0)
+    return True if is_scalar(value) else value
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _counted(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A subclass's step, which also counts ``steps`` and calls the hooks, where it is the step of the whole object."""
 
+    @wraps(step)
+    def counted(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if type(self).step is not counted:
+            return step(self, *args, **kwargs)
+        before = self.steps
+        args, kwargs = self._before_step((self, *args), kwargs)
+        result = step(*args, **kwargs)
+        if self.steps == before:
+            self.steps += 1
+        self._after_step(args, kwargs)
+        return result
 
-def is_count(value: Any) -> bool:
-    """Whether a value that was loaded can be a number of steps."""
-    return type(value) is int and 0 <= value < 1 << 63
-
-
-def _is_like(value: Any, default: Any) -> bool:
-    """Whether a value that was loaded can be one of an option: of the kind of its default."""
-    if isinstance(default, bool):
-        return isinstance(value, bool)
-    if _is_number(default):
-        return is_finite(value)
-    if isinstance(default, tuple):
-        return isinstance(value, tuple | list) and len(value) == len(default) and all(map(is_finite, value))
-    return True
-
-
-def shown(value: Any) -> str:
-    """A value that was loaded, for one line of an error."""
-    return " ".join(repr(value)[:80].split())
-
-
-def is_finite(value: Any) -> bool:
-    """Whether a value is a number, and a finite one."""
-    return _is_number(value) and abs(value) < 1e308
+    return counted

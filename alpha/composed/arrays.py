@@ -152,6 +152,18 @@ def scatter_along(engine: Engine, out: Tensor, index: Tensor, values: Tensor, ax
     engine.scatter(out, _positions(engine, index, axis), values, accumulate=True)
 
 
+def put_along(engine: Engine, out: Tensor, index: Tensor, values: Tensor, axis: int, op: str = "put") -> None:
+    """The positions along the other axes are indices too; products and extremes are made on the host."""
+    places = _positions(engine, index, axis)
+    if op in ("put", "add"):
+        engine.scatter(out, places, values, accumulate=op == "add")
+        return
+    numbers = np.array(engine.to_numpy(out))
+    with np.errstate(all="ignore"):
+        getattr(np, op).at(numbers, tuple([engine.to_numpy(part) for part in places]), engine.to_numpy(values))
+    engine.copy(engine.from_numpy(numbers), out)
+
+
 def _positions(engine: Engine, index: Tensor, axis: int) -> tuple[Tensor, ...]:
     """An index for every axis: the given one for ``axis``, 0, 1, ... for the others."""
     found = grid(engine, index.shape)
@@ -188,6 +200,22 @@ def cumsum(engine: Engine, x: Tensor, axis: int) -> Tensor:
     with np.errstate(all="ignore"):
         sums = np.cumsum(engine.to_numpy(x), axis, info(x.dtype).accumulator)
     return copied(engine, engine.from_numpy(sums), info(x.dtype).total, x.memory_order())
+
+
+def cumprod(engine: Engine, x: Tensor, axis: int) -> Tensor:
+    """The products are made on the host, those of floats in float64."""
+    with np.errstate(all="ignore"):
+        products = np.cumprod(engine.to_numpy(x), axis, info(x.dtype).accumulator)
+        return engine.from_numpy(products.astype(info(x.dtype).total, copy=False))
+
+
+def running_extremes(engine: Engine, x: Tensor, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
+    """The running extremes are found on the host; an element that equals its own, or is NaN, is the last one."""
+    given = engine.to_numpy(x)
+    values = (np.maximum if largest else np.minimum).accumulate(given, axis)
+    places = np.arange(x.shape[axis]).reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    indices = np.maximum.accumulate(np.where((given == values) | np.isnan(given), places, 0), axis)
+    return engine.from_numpy(values), engine.from_numpy(indices)
 
 
 def gemv(engine: Engine, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:

@@ -18,6 +18,7 @@ from alpha.tensor import Tensor
 if TYPE_CHECKING:
     from alpha.engine import Engine
     from alpha.expressions.program import Program
+    from alpha.records import RowCall, RowPass
 
 Value = Any  # Tensor | float | bool
 
@@ -26,6 +27,28 @@ _BY_NUMPY = frozenset([
     *special.FUNCTIONS,
 ])  # fmt: skip
 """What the contract does not ask of engines: it is computed on the host."""
+
+
+def row_pass(engine: Engine, wanted: RowPass) -> RowCall:
+    """Computes a row pass into new memory, and copies."""
+
+    def run(start: int, count: int, given: Tensor) -> None:
+        def rows(x: Tensor) -> Tensor:
+            shape, strides, dtype = wanted.layout(x, count)
+            return Tensor(x.storage, x.offset + (start * strides[0] if wanted.moves(x) else 0), shape, strides, dtype)
+
+        size = given.shape[1] // wanted.parts
+        tensors = [
+            given.strided(given.offset + x * size * given.strides[1], (count, size), given.strides)
+            if isinstance(x, int)
+            else rows(x)
+            for x in wanted.tensors
+        ]
+        results = engine.pointwise(wanted.function, wanted.program, tensors, ())
+        for result, out in zip(results, wanted.outs, strict=True):
+            engine.copy(result, rows(out))
+
+    return run
 
 
 def pointwise(

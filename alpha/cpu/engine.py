@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpha.cpu.along_axis import AxisOperations
 from alpha.cpu.attention import AttentionOperations
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
@@ -18,13 +19,12 @@ from alpha.cpu.random import RandomOperations
 from alpha.cpu.reductions import ReductionOperations
 from alpha.cpu.resampling import ResamplingOperations
 from alpha.cpu.row_norms import RowNormOperations
-from alpha.cpu.sorting import SortOperations
 from alpha.cpu.sums import SumOperations
 
 
 class CPUEngine(
     ReductionOperations,
-    SortOperations,
+    AxisOperations,
     ProductOperations,
     ConvolutionOperations,
     NormalisationOperations,

@@ -118,7 +118,7 @@ class LookupOperations(CopyOperations):
         if lines.serves and adds(out, values) and values.shape == index.shape:
             self.look_up(ADD, lines, Looked(index, out, self.dense(values, range(values.ndim))))
         else:
-            arrays.scatter_along(self, out, arrays.cast(self, index, default_int), values, axis)
+            self.put_along(out, arrays.cast(self, index, default_int), values, axis, "add")
 
     def gather_along_grad(
         self, dy: Tensor, index: Tensor, axis: int, shape: Sequence[int], order: Sequence[int]

@@ -22,6 +22,7 @@ from alpha.cpu.loops.parts import equal_parts
 from alpha.dtypes import bool_, default_int, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
+from alpha.records import RowCall, RowPass
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 TASK = 1 << 14
@@ -61,7 +62,7 @@ class PointwiseOperations(HostEngine):
                 return found if len(program.results) > 1 else (found,)
         if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
-        wanted = None if out is None else (out.shape, out.strides, out.dtype)
+        wanted = None if out is None else ((out.shape, out.strides, out.dtype),)
         plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
         if out is None:
             results = tuple([Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results])
@@ -85,6 +86,9 @@ class PointwiseOperations(HostEngine):
             launches.learn(program.launches_in_place, self, lambda: plan.call(()), *tensors, *numbers)
         return results
 
+    def row_pass(self, wanted: RowPass) -> RowCall:
+        return _RowCall(self, wanted, super().row_pass(wanted))
+
     def _apart(self, x: Tensor, out: Tensor) -> Tensor:
         """A tensor that a loop may read while it writes another: a copy where they share memory in another order."""
         if x.storage is not out.storage or (
@@ -98,6 +102,42 @@ class PointwiseOperations(HostEngine):
         return copied
 
 
+class _RowCall:
+    """Computes a row pass: what each operand's address is made of is known before the calls."""
+
+    def __init__(self, engine: HostEngine, wanted: RowPass, composed: RowCall) -> None:
+        """``composed``: computes calls whose results the loop cannot write where they go."""
+        self._engine, self._wanted, self._composed = engine, wanted, composed
+        self._plans: dict[tuple[int, Shape], Plan] = {}
+        self._fixed = [
+            (0, 0) if isinstance(x, int) else (x.address, x.strides[0] * x.dtype.itemsize * wanted.moves(x))
+            for x in (*wanted.outs, *wanted.tensors)
+        ]
+        places = enumerate(wanted.tensors, len(wanted.outs))
+        self._given = [(place, part) for place, part in places if isinstance(part, int)]
+
+    def __call__(self, start: int, count: int, given: Tensor) -> None:
+        plan = self._plans.get((count, given.strides))
+        if plan is None:
+            plan = self._plans[count, given.strides] = self._planned(count, given)
+        if not plan.fits:
+            self._composed(start, count, given)
+            return
+        places = [address + start * row for address, row in self._fixed]
+        first, width = given.address, given.shape[1] // self._wanted.parts
+        step = width * given.strides[1] * given.dtype.itemsize
+        for place, number in self._given:
+            places[place] = first + number * step
+        tasks.run(plan.loop, plan.pack(plan.address, *places), plan.tasks, self._engine.threads)
+
+    def _planned(self, count: int, given: Tensor) -> Plan:
+        wanted = self._wanted
+        part = (count, given.shape[1] // wanted.parts), given.strides, given.dtype
+        layouts = [part if isinstance(x, int) else wanted.layout(x, count) for x in wanted.tensors]
+        outs = tuple([wanted.layout(x, count) for x in wanted.outs])
+        return _plan(wanted.program, wanted.function, outs, *layouts)
+
+
 class Plan:
     """What a call with these shapes, strides and dtypes needs beside addresses and numbers.
 
@@ -105,7 +145,7 @@ class Plan:
         shape, strides: of the results.
         results: bytes and dtype of each.
         elements: how many a result has.
-        fits: whether the loop can write into the tensor that was given for its result.
+        fits: whether the loop can write into the tensors that were given for its results.
         tasks: into how many parts the loop is divided.
         loop: the compiled loop.
         pack: makes the record of a job: see ``alpha.cpu.loops.loop``.
@@ -114,26 +154,33 @@ class Plan:
     """
 
     def __init__(
-        self, program: Program, function: str, out: TensorLayout | None, layouts: Sequence[TensorLayout]
+        self, program: Program, function: str, outs: Sequence[TensorLayout] | None, layouts: Sequence[TensorLayout]
     ) -> None:
-        """``function``: who asks, for messages. ``out``: of the tensor that the result is written into."""
+        """``function``: who asks, for messages. ``outs``: of the tensors that the results are written into."""
         self._program = program
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in layouts])
         dtype = program.dtype([(shape, kind) for shape, _, kind in layouts])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
         self.elements = math.prod(self.shape)
-        self.strides = result_strides(self.shape, layouts) if out is None else out[1]
+        self.strides = result_strides(self.shape, layouts) if outs is None else outs[0][1]
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])
         self.tasks = 0
-        self.fits = out is None or (out[0] == self.shape and out[2] == kinds[0] and _is_dense_within(*out[:2]))
+        self.fits = outs is None or all(
+            out[0] == self.shape and out[2] == kind and _is_dense_within(*out[:2])
+            for out, kind in zip(outs, kinds, strict=True)
+        )
         if not self.fits:
             return
         if not self.elements:
             return
-        operands = [tuple([stride * kind.itemsize for stride in self.strides]) for kind in kinds]
+        results = [self.strides] * len(kinds) if outs is None else [out[1] for out in outs]
+        operands = [tuple([n * kind.itemsize for n in strides]) for strides, kind in zip(results, kinds, strict=True)]
         operands += [strides_to(self.shape, one) for one in layouts]
         sizes = tuple([kind.itemsize for kind in (*kinds, *[kind for _, _, kind in layouts])])
         axes = merged(self.shape, operands, self.strides) or [(1, sizes)]
+        self.fits = all(axes[-1][1][k] == kind.itemsize for k, kind in enumerate(kinds))
+        if not self.fits:
+            return
         places = enumerate([dtype for _, _, dtype in layouts], len(kinds))
         tensors = [(element_of(dtype), spacing_in_rows(axes, place, dtype)) for place, dtype in places]
         is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
@@ -142,7 +189,7 @@ class Plan:
         row_bytes = axes[-1][0] * dtype.itemsize
         aligns = row_bytes % ISA.bytes != 0 and len(axes) > 1
         can_stream = not aligns or (row_bytes >= ALIGNED_BYTES and not program.bools[0] and not _draws(layouts))
-        streams = out is None and can_stream and streaming.streams(written, read)
+        streams = outs is None and can_stream and streaming.streams(written, read)
         layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams, streams and aligns)
         self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
@@ -174,8 +221,8 @@ class Plan:
 
 
 @caches.kept
-def _plan(program: Program, function: str, out: TensorLayout | None, *layouts: TensorLayout) -> Plan:
-    return Plan(program, function, out, layouts)
+def _plan(program: Program, function: str, outs: tuple[TensorLayout, ...] | None, *layouts: TensorLayout) -> Plan:
+    return Plan(program, function, outs, layouts)
 
 
 def numbers_of(program: Program, dtype: np.dtype[Any]) -> tuple[int, int]:

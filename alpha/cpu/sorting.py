@@ -15,11 +15,14 @@ from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.loops import machine, sorting
 from alpha.cpu.loops.axis import plan as axis_plan
 from alpha.cpu.tasks import Record
-from alpha.dtypes import default_float, default_int
+from alpha.dtypes import default_float, default_int, is_integer
 from alpha.tensor import Tensor
 
 TASK = 1 << 14
 """Elements of a task, about."""
+
+LEAST_KEYS = 1 << 9
+"""Integers from which they are sorted by keys."""
 
 SHARED = 1 << 14
 """Elements from which several threads sort."""
@@ -31,6 +34,8 @@ class SortOperations(ArrayOperations):
     """A line of numbers lies dense, after a copy if need be."""
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        if is_integer(x.dtype) and self._are_narrow(x):
+            return self._sort_integers(x, axis)
         if x.dtype != default_float or not x.numel() or x.shape[axis] >= 2**32:
             return super().sort(x, axis)
         order = x.memory_order()
@@ -46,6 +51,27 @@ class SortOperations(ArrayOperations):
         )
         tasks.run(_loop("places"), job, plan.tasks, self.threads)
         return self.dense(values, order), self.dense(indices, order)
+
+    def _are_narrow(self, x: Tensor) -> bool:
+        """Whether integers are worth being sorted with their places, and are of 32 bits, as the places are."""
+        if x.numel() < LEAST_KEYS:
+            return False
+        array = self.array(x)
+        return int(array.min()) >= -(2**31) and int(array.max()) < 2**31 and max(x.shape) < 2**32
+
+    def _sort_integers(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        """Keys hold a number above and its place below."""
+        order = (*[other for other in range(x.ndim) if other != axis], axis)
+        lines = self.dense(x, order)
+        keys = self.empty(x.shape, default_int, order)
+        array, length = self.flat(keys).reshape(-1, x.shape[axis]), x.shape[axis]
+        np.left_shift(self.flat(lines).reshape(-1, length), 32, out=array, dtype=np.int64)
+        array |= np.arange(length)
+        self._sort_lines(array)
+        values = self.empty(x.shape, x.dtype, order)
+        np.right_shift(array, 32, out=self.flat(values).reshape(-1, length), casting="unsafe")
+        array &= 2**32 - 1
+        return self.dense(values, x.memory_order()), self.dense(keys, x.memory_order())
 
     def _sort_lines(self, keys: np.ndarray[Any, Any]) -> None:
         """Sorts lines in place."""

@@ -397,6 +397,17 @@ class GradientProgram:
             read = shorter
         self.reads = tuple([-1 if node is result else int(node.value) for node in read])
         self.program = Program(graph, roots, [grad, *read]) if roots else None
+        self._functions: tuple[PointwiseFunction, ...] | None = None
+
+    def in_graph(self, name: str, grad: Tensor, saved: Sequence[Tensor], numbers: tuple[float, ...]) -> list[Tensor]:
+        """What the program computes, by differentiable functions of the gradient and what was saved."""
+        if self.program is None:
+            return []
+        if self._functions is None:
+            from alpha.expressions.replaying import replayed
+
+            self._functions = replayed(self.program, name)
+        return [function(grad, *saved, *self.program.numbers(numbers)) for function in self._functions]
 
     @staticmethod
     def _read(roots: list[Node], grad: Node, given: set[Node]) -> list[Node]:
@@ -478,7 +489,7 @@ class Evaluation(Function):
             for place in self._results:
                 entry = saved[place]
                 if entry is not None:
-                    saved[place] = (entry[0], entry[0].storage.version)
+                    saved[place] = (entry[0], entry[0].storage.version, False)
             self._saved = tuple(saved)
 
     def _note(
@@ -514,6 +525,18 @@ class Evaluation(Function):
                 found = (found,)
             for place, part in zip(gradient.places, found, strict=True):
                 result[place] = part if part.shape == shapes[place] else sum_to(part, shapes[place])
+        for place in gradient.zeros:
+            result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
+        return result
+
+    def backward_in_graph(self, grad: Tensor) -> list[Tensor | None]:
+        gradient, shapes = self.gradient, self.shapes
+        result: list[Tensor | None] = [None] * len(shapes)
+        for place in gradient.passes:
+            result[place] = summed_to(grad, shapes[place])
+        parts = gradient.in_graph(f"{self.title}_gradient", grad, placed(self, gradient), self.numbers)
+        for place, part in zip(gradient.places, parts, strict=True):
+            result[place] = summed_to(part, shapes[place])
         for place in gradient.zeros:
             result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
         return result
@@ -566,6 +589,34 @@ class Total(Function):
             if need and result[place] is None:  # steps, or no elements: the gradient is 0
                 result[place] = engine.full(shapes[place], 0, grad.dtype)
         return result
+
+    def backward_in_graph(self, grad: Tensor) -> list[Tensor | None]:
+        gradient, shapes = self.gradient, self.shapes
+        result: list[Tensor | None] = [None] * len(shapes)
+        whole = grad.expand(self.shape)
+        if 0 not in self.shape:
+            parts = gradient.in_graph(f"{self.name}_gradient", whole, placed(self, gradient), self.numbers)
+            for place, part in zip(gradient.places, parts, strict=True):
+                result[place] = summed_to(part, shapes[place])
+        for place in gradient.passes:
+            result[place] = summed_to(whole, shapes[place])
+        for place, need in enumerate(self.needs):
+            if need and result[place] is None:
+                result[place] = grad.engine.full(shapes[place], 0, grad.dtype)
+        return result
+
+
+def placed(function: Function, gradient: GradientProgram) -> list[Tensor]:
+    """What a function saved for its gradients' program, at the places in the graph of its arguments and its result."""
+    pairs = zip(gradient.reads, function.saved, strict=True)
+    return [x if place < 0 else function.argument_in_graph(place, x) for place, x in pairs]
+
+
+def summed_to(grad: Tensor, shape: Shape) -> Tensor:
+    """``sum_to`` by differentiable functions."""
+    extra = grad.ndim - len(shape)
+    axes = tuple(a for a in range(grad.ndim) if a < extra or (shape[a - extra] == 1 and grad.shape[a] != 1))
+    return grad.sum(axes).reshape(shape) if axes else grad
 
 
 def _by_position(function: Callable[..., Any], keywords: Sequence[str]) -> Callable[..., Any]:

@@ -295,6 +295,12 @@ class Softmax(Function):
         (y,) = self.saved
         return grad.engine.softmax_grad(grad, y, self.axis, self.log)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        (y,) = self.saved
+        if self.log:
+            return grad - y.exp() * grad.sum(self.axis, keepdim=True)
+        return y * (grad - (grad * y).sum(self.axis, keepdim=True))
+
 
 def softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow, in another dtype if one is given.

@@ -10,8 +10,12 @@ import numpy as np
 from alpha import random
 from alpha.arguments import Shape, flag, number
 from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
 from alpha.dtypes import is_bool
-from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
+from alpha.functions import creation
+from alpha.functions.elementwise import where
+from alpha.functions.linalg import matmul
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import broadcast_view, call, check_float, check_tensor, sum_to
 from alpha.functions.shape import reshape
@@ -44,6 +48,27 @@ class Attention(Function):
         found = grad.engine.attention_grad(grad, AttentionState(q, k, v, mask, y, lse), self.settings, self.needs[:4])
         given = query, key, value, mask
         return tuple([None if part is None else sum_to(part, x.shape) for part, x in zip(found, given, strict=True)])
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, mask, *_ = self.saved
+        settings = self.settings
+        if settings.dropout:
+            raise GraphError(
+                f"[{_NAME}] expected dropout_p of 0 where gradients of gradients are asked for, got another: they have "
+                "no formula here"
+            )
+
+        def formula(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+            scores = matmul(query, key.transpose(-1, -2)) * settings.scale
+            if settings.causal:
+                rows, columns = [creation.arange(n, engine=query.engine) for n in scores.shape[-2:]]
+                mask = columns <= rows.unsqueeze(1)
+            if mask is not None:
+                scores = where(mask, scores, -math.inf) if is_bool(mask.dtype) else scores + mask
+            seen = (scores > -math.inf).any(-1, True)
+            return matmul(where(seen, where(seen, scores, 0.0).softmax(-1), 0.0), value)
+
+        return by_formula(formula, (query, key, value, mask), grad)
 
 
 def _with_batch(*tensors: Tensor) -> list[Tensor]:

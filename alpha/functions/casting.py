@@ -32,6 +32,9 @@ class Cast(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return grad.storage.engine.pointwise("cast", conversion(self.dtype), (grad,), ())[0]
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return cast(grad, self.dtype)
+
 
 class Clone(Function):
     """The values in memory of their own, in an order of axes."""
@@ -56,6 +59,9 @@ class Move(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         return self.engine.from_numpy(grad.engine.to_numpy(grad))
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return to(grad, self.engine)
 
 
 def cast(x: Tensor, dtype: dtypes.DtypeLike) -> Tensor:

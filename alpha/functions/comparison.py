@@ -45,8 +45,17 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 _where.takes_integers = True
 
 
-def where(condition: TensorLike, input: TensorLike, other: TensorLike) -> Tensor:
-    """input where the condition (bool) holds, else other; the three broadcast."""
+def where(condition: TensorLike, input: TensorLike | None = None, other: TensorLike | None = None) -> Any:
+    """input where the condition (bool) holds, else other; the three broadcast.
+
+    Of a condition alone ``nonzero`` as a tuple.
+    """
+    if input is None or other is None:
+        if input is not other:
+            raise ArgumentError("[where] expected a condition alone or three arguments, got two: give other as well")
+        from alpha.functions.selection import nonzero  # here: it imports this module
+
+        return nonzero(condition, as_tuple=True)
     x, y = input, other
     found: Tensor | None = _where.latest.launch_outside(condition, x, y)
     if found is not None:

@@ -11,10 +11,11 @@ from alpha import dtypes
 from alpha.arguments import number, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_room, check_tensor
-from alpha.geometry import Axis, Geometry, transposed_input
+from alpha.geometry import Axis, Geometry, Side, transposed_input
 from alpha.tensor import Tensor
 
 __all__ = ["conv2d", "conv_transpose2d"]
@@ -63,6 +64,15 @@ class Conv2dFunction(Function):
             dx = engine.conv2d_input_grad(dy, w, geometry, groups, accumulate=self.accumulator(0))
         return dx, dw, db, dy if self.needs[3] else None
 
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, y = self.saved
+        if self._slope is not None:
+            dy = where(y.detach() > 0, dy, dy * self._slope)
+        kind = self._geometry, self._groups
+        dx = ConvTranspose2dFunction.apply(dy, w, None, *kind) if self.needs[0] else None
+        dw = Conv2dWeightGradient.apply(x, dy, *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2)) if self.needs[2] else None, dy if self.needs[3] else None
+
 
 class ConvTranspose2dFunction(Function):
     """Y = deconv(X, W), the input gradient of a convolution: KS-deconv-V2 forward, ConvV2 for dX."""
@@ -82,10 +92,33 @@ class ConvTranspose2dFunction(Function):
         db = engine.channel_sum(dy) if self.needs[2] else None
         return dx, dw, db
 
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = self.saved
+        kind = self._geometry, self._groups
+        dx = Conv2dFunction.apply(dy, w, None, None, *kind, None) if self.needs[0] else None
+        dw = Conv2dWeightGradient.apply(dy, x, *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2)) if self.needs[2] else None
 
-@of_images("x", "weight", "residual")
+
+class Conv2dWeightGradient(Function):
+    """dW of Y = conv(X, W), from X and dY: Sk-dilated-V2."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        self._kind = geometry, groups
+        self.save(x, dy)
+        return x.engine.conv2d_weight_grad(x, dy, geometry, groups)
+
+    def backward(self, dw: Tensor) -> tuple[Tensor | None, ...]:
+        x, dy = self.saved
+        dx = ConvTranspose2dFunction.apply(dy, dw, None, *self._kind) if self.needs[0] else None
+        return dx, Conv2dFunction.apply(x, dw, None, None, *self._kind, None) if self.needs[1] else None
+
+
+@of_images("input", "weight", "residual", axes=2)
 def conv2d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Ints = 1,
@@ -101,11 +134,11 @@ def conv2d(
     """2-D convolution (cross-correlation) that multiplies no zero of the padding, then ``+ residual`` and activation.
 
     Args:
-        x: images (N, IH, IW, IC).
+        input: images (N, IH, IW, IC).
         weight: filters (OC, FH, FW, IC / groups).
         bias: (OC,), or None.
         stride, padding, dilation: one number, or one for rows and one for columns. Padding may also be ``"valid"``, for
-            0, or ``"same"``, for the input's size with stride 1 and filters whose extent is odd.
+            0, or ``"same"``, for the input's size with stride 1.
         groups: into how many groups channels are split; group g's outputs see group g's inputs alone.
         residual: added before the activation; shaped as the result.
         activation: None, ``"relu"`` or ``"leaky_relu"`` (with ``negative_slope`` >= 0), in the same pass over memory.
@@ -117,20 +150,20 @@ def conv2d(
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
     groups = groups if type(groups) is int else whole("conv2d", "groups", groups)
-    steps = convolution_steps(Given("conv2d", 2, x, weight, bias, groups), stride, padding, dilation)
-    geometry = named("conv2d", Geometry.make, x.shape[1:3], weight.shape[1:3], *steps)
+    steps = convolution_steps(Given("conv2d", 2, input, weight, bias, groups), stride, padding, dilation)
+    geometry = named("conv2d", Geometry.make, input.shape[1:3], weight.shape[1:3], *steps)
     slope = slope_of("conv2d", activation, negative_slope)
     if residual is not None:
-        _check_residual(residual, x, (x.shape[0], *geometry.output, weight.shape[0]))
-    if not x.shape[0]:
-        return nothing((0, *geometry.output, weight.shape[0]), x, weight, bias, residual)
-    result: Tensor = Conv2dFunction.apply(x, weight, bias, residual, geometry, groups, slope)
+        _check_residual(residual, input, (input.shape[0], *geometry.output, weight.shape[0]))
+    if not input.shape[0]:
+        return nothing((0, *geometry.output, weight.shape[0]), input, weight, bias, residual)
+    result: Tensor = Conv2dFunction.apply(input, weight, bias, residual, geometry, groups, slope)
     return result
 
 
-@of_images("x", "weight")
+@of_images("input", "weight", axes=2)
 def conv_transpose2d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Ints = 1,
@@ -141,10 +174,10 @@ def conv_transpose2d(
     *,
     layout: str | None = None,
 ) -> Tensor:
-    """2-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of x.
+    """2-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of input.
 
     Args:
-        x: (N, IH, IW, IC).
+        input: (N, IH, IW, IC).
         weight: filters (IC, FH, FW, OC / groups).
         bias: (OC,), or None.
         stride, padding, dilation: those of the convolution that this one transposes.
@@ -156,11 +189,11 @@ def conv_transpose2d(
     """
     groups = groups if type(groups) is int else whole("conv_transpose2d", "groups", groups)
     axes = transposed_axes(
-        Given("conv_transpose2d", 2, x, weight, bias, groups), stride, padding, output_padding, dilation
+        Given("conv_transpose2d", 2, input, weight, bias, groups), stride, padding, output_padding, dilation
     )
-    if not x.shape[0]:
-        return nothing((0, *(axis.input for axis in axes), weight.shape[3] * groups), x, weight, bias)
-    result: Tensor = ConvTranspose2dFunction.apply(x, weight, bias, Geometry(*axes), groups)
+    if not input.shape[0]:
+        return nothing((0, *(axis.input for axis in axes), weight.shape[3] * groups), input, weight, bias)
+    result: Tensor = ConvTranspose2dFunction.apply(input, weight, bias, Geometry(*axes), groups)
     return result
 
 
@@ -180,7 +213,7 @@ class Given(NamedTuple):
 
 def convolution_steps(
     given: Given, stride: Ints, padding: Ints | str, dilation: Ints
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+) -> tuple[tuple[int, ...], tuple[Side, ...], tuple[int, ...]]:
     """(stride, padding, dilation) of each axis of a convolution whose tensors fit each other."""
     _check(given)
     function, axes, x, weight, bias, groups = given
@@ -236,7 +269,7 @@ def transposed_axes(given: Given, stride: Ints, padding: Ints, output_padding: I
     return found
 
 
-def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[int, ...]) -> AnyGeometry:
+def named(function: str, make: Callable[..., AnyGeometry], *arguments: tuple[Any, ...]) -> AnyGeometry:
     """Makes a geometry; the error for a filter that does not fit has the function's name."""
     try:
         return make(*arguments)
@@ -267,19 +300,21 @@ def numbers(function: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
 
 def named_padding(
     name: str, padding: str, filter: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> tuple[int, ...]:
-    """The numbers for padding ``"valid"`` or ``"same"``, for the function or layer of that name."""
+) -> tuple[Side, ...]:
+    """The numbers for padding ``"valid"`` or ``"same"``, for the function or layer of that name.
+
+    Where an extent is even, one element more comes behind the input than before it.
+    """
     if padding == "valid":
         return (0,) * len(filter)
     if padding != "same":
         raise ArgumentError(f'[{name}] expected padding as numbers, "same" or "valid", got {described(padding)}')
-    extents = [(f - 1) * d for f, d in zip(filter, dilation, strict=True)]
-    if any(s != 1 for s in stride) or any(extent % 2 for extent in extents):
+    if any(s != 1 for s in stride):
         raise ArgumentError(
-            f'[{name}] expected stride 1 and an odd (kernel_size - 1) * dilation + 1 for padding="same", got '
-            f"stride={stride}, kernel_size={filter} and dilation={dilation}: give the padding in numbers"
+            f'[{name}] expected stride 1 for padding="same", got stride={stride}: give the padding in numbers'
         )
-    return tuple(extent // 2 for extent in extents)
+    extents = [(f - 1) * d for f, d in zip(filter, dilation, strict=True)]
+    return tuple(n // 2 if n % 2 == 0 else (n // 2, n - n // 2) for n in extents)
 
 
 def slope_of(function: str, activation: str | None, negative_slope: float) -> float | None:

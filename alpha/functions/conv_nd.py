@@ -45,9 +45,9 @@ Product = Callable[[Tensor, int, Tensor | None, Tensor | None], Tensor]
 # -- one axis ----------------------------------------------------------------------------------------------------
 
 
-@of_images("x", "weight")
+@of_images("input", "weight", axes=1)
 def conv1d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Ints = 1,
@@ -59,21 +59,21 @@ def conv1d(
 ) -> Tensor:
     """1-D convolution (cross-correlation) that multiplies no zero of the padding.
 
-    x: (N, L, IC), weight: (OC, FL, IC / groups), bias: (OC,); returns (N, OL, OC). Arguments and errors as for
+    input: (N, L, IC), weight: (OC, FL, IC / groups), bias: (OC,); returns (N, OL, OC). Arguments and errors as for
     ``conv2d``.
     """
     groups = groups if type(groups) is int else whole("conv1d", "groups", groups)
-    steps = convolution_steps(Given("conv1d", 1, x, weight, bias, groups), stride, padding, dilation)
+    steps = convolution_steps(Given("conv1d", 1, input, weight, bias, groups), stride, padding, dilation)
     (s,), (p,), (d,) = steps
-    geometry = named("conv1d", Geometry.make, (1, x.shape[1]), (1, weight.shape[1]), (1, s), (0, p), (1, d))
-    if not len(x):
-        return nothing((0, geometry.output[1], weight.shape[0]), x, weight, bias)
-    return _sequence(Conv2dFunction.apply(_row(x), _row(weight), bias, None, geometry, groups, None))
+    geometry = named("conv1d", Geometry.make, (1, input.shape[1]), (1, weight.shape[1]), (1, s), (0, p), (1, d))
+    if not len(input):
+        return nothing((0, geometry.output[1], weight.shape[0]), input, weight, bias)
+    return _sequence(Conv2dFunction.apply(_row(input), _row(weight), bias, None, geometry, groups, None))
 
 
-@of_images("x", "weight")
+@of_images("input", "weight", axes=1)
 def conv_transpose1d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Ints = 1,
@@ -84,18 +84,20 @@ def conv_transpose1d(
     *,
     layout: str | None = None,
 ) -> Tensor:
-    """1-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of x.
+    """1-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of input.
 
-    x: (N, L, IC), weight: (IC, FL, OC / groups), bias: (OC,); returns (N, OL, OC). Arguments and errors as for
+    input: (N, L, IC), weight: (IC, FL, OC / groups), bias: (OC,); returns (N, OL, OC). Arguments and errors as for
     ``conv_transpose2d``.
     """
     groups = groups if type(groups) is int else whole("conv_transpose1d", "groups", groups)
     axes = transposed_axes(
-        Given("conv_transpose1d", 1, x, weight, bias, groups), stride, padding, output_padding, dilation
+        Given("conv_transpose1d", 1, input, weight, bias, groups), stride, padding, output_padding, dilation
     )
-    if not len(x):
-        return nothing((0, axes[0].input, weight.shape[2] * groups), x, weight, bias)
-    return _sequence(ConvTranspose2dFunction.apply(_row(x), _row(weight), bias, Geometry(Axis(1, 1), *axes), groups))
+    if not len(input):
+        return nothing((0, axes[0].input, weight.shape[2] * groups), input, weight, bias)
+    return _sequence(
+        ConvTranspose2dFunction.apply(_row(input), _row(weight), bias, Geometry(Axis(1, 1), *axes), groups)
+    )
 
 
 def _row(x: Tensor) -> Tensor:
@@ -142,6 +144,13 @@ class Conv3dFunction(_VolumeFunction):
         dw = _weight_grad(x, dy, self.geometry, self.groups) if self.needs[1] else None
         return dx, dw, dy.engine.channel_sum(dy) if self.needs[2] else None
 
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = self.saved
+        kind = self.geometry, self.groups
+        dx = ConvTranspose3dFunction.apply(dy, w, None, *kind) if self.needs[0] else None
+        dw = Conv3dWeightGradient.apply(self.argument_in_graph(0, x), dy, *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2, 3)) if self.needs[2] else None
+
 
 class ConvTranspose3dFunction(_VolumeFunction):
     """Y = deconv(X, W), the input gradient of a convolution taken forward."""
@@ -156,10 +165,33 @@ class ConvTranspose3dFunction(_VolumeFunction):
         dw = _weight_grad(dy, x, self.geometry, self.groups) if self.needs[1] else None
         return dx, dw, dy.engine.channel_sum(dy) if self.needs[2] else None
 
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, w = self.saved
+        kind = self.geometry, self.groups
+        dx = Conv3dFunction.apply(dy, w, None, *kind) if self.needs[0] else None
+        dw = Conv3dWeightGradient.apply(dy, self.argument_in_graph(0, x), *kind) if self.needs[1] else None
+        return dx, dw, dy.sum((0, 1, 2, 3)) if self.needs[2] else None
 
-@of_images("x", "weight")
+
+class Conv3dWeightGradient(Function):
+    """dW of Y = conv(X, W), from X and dY."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, dy: Tensor, geometry: VolumeGeometry, groups: int) -> Tensor:
+        self._kind = geometry, groups
+        self.save(x, dy)
+        return _weight_grad(x.contiguous(VOLUME_ORDER), dy.contiguous(VOLUME_ORDER), geometry, groups)
+
+    def backward(self, dw: Tensor) -> tuple[Tensor | None, ...]:
+        x, dy = self.saved
+        dx = ConvTranspose3dFunction.apply(dy, dw, None, *self._kind) if self.needs[0] else None
+        return dx, Conv3dFunction.apply(x, dw, None, *self._kind) if self.needs[1] else None
+
+
+@of_images("input", "weight", axes=3)
 def conv3d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Ints = 1,
@@ -171,22 +203,22 @@ def conv3d(
 ) -> Tensor:
     """3-D convolution (cross-correlation) that multiplies no zero of the padding.
 
-    x: (N, ID, IH, IW, IC), weight: (OC, FD, FH, FW, IC / groups), bias: (OC,); returns (N, OD, OH, OW, OC). Stride,
+    input: (N, ID, IH, IW, IC), weight: (OC, FD, FH, FW, IC / groups), bias: (OC,); returns (N, OD, OH, OW, OC). Stride,
     padding and dilation are one number, or one for depths, one for rows and one for columns. Arguments and errors as
     for ``conv2d``.
     """
     groups = groups if type(groups) is int else whole("conv3d", "groups", groups)
-    steps = convolution_steps(Given("conv3d", 3, x, weight, bias, groups), stride, padding, dilation)
-    geometry = named("conv3d", VolumeGeometry.make, x.shape[1:4], weight.shape[1:4], *steps)
-    if not len(x):
-        return nothing((0, *geometry.output, weight.shape[0]), x, weight, bias)
-    result: Tensor = Conv3dFunction.apply(x, weight, bias, geometry, groups)
+    steps = convolution_steps(Given("conv3d", 3, input, weight, bias, groups), stride, padding, dilation)
+    geometry = named("conv3d", VolumeGeometry.make, input.shape[1:4], weight.shape[1:4], *steps)
+    if not len(input):
+        return nothing((0, *geometry.output, weight.shape[0]), input, weight, bias)
+    result: Tensor = Conv3dFunction.apply(input, weight, bias, geometry, groups)
     return result
 
 
-@of_images("x", "weight")
+@of_images("input", "weight", axes=3)
 def conv_transpose3d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: Ints = 1,
@@ -197,19 +229,19 @@ def conv_transpose3d(
     *,
     layout: str | None = None,
 ) -> Tensor:
-    """3-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of x.
+    """3-D transposed convolution (deconvolution) that multiplies no zero between or around the elements of input.
 
-    x: (N, ID, IH, IW, IC), weight: (IC, FD, FH, FW, OC / groups), bias: (OC,); returns (N, OD, OH, OW, OC). Arguments
-    and errors as for ``conv_transpose2d``.
+    input: (N, ID, IH, IW, IC), weight: (IC, FD, FH, FW, OC / groups), bias: (OC,); returns (N, OD, OH, OW, OC).
+    Arguments and errors as for ``conv_transpose2d``.
     """
     groups = groups if type(groups) is int else whole("conv_transpose3d", "groups", groups)
     depths, *others = transposed_axes(
-        Given("conv_transpose3d", 3, x, weight, bias, groups), stride, padding, output_padding, dilation
+        Given("conv_transpose3d", 3, input, weight, bias, groups), stride, padding, output_padding, dilation
     )
     geometry = VolumeGeometry(depths, Geometry(*others))
-    if not len(x):
-        return nothing((0, *geometry.input, weight.shape[4] * groups), x, weight, bias)
-    result: Tensor = ConvTranspose3dFunction.apply(x, weight, bias, geometry, groups)
+    if not len(input):
+        return nothing((0, *geometry.input, weight.shape[4] * groups), input, weight, bias)
+    result: Tensor = ConvTranspose3dFunction.apply(input, weight, bias, geometry, groups)
     return result
 
 

@@ -10,11 +10,9 @@ import numpy as np
 
 from alpha import dtypes, engines
 from alpha.arguments import MAX_ELEMENTS, number, shape_of, whole
-from alpha.conversion import tensor
 from alpha.devices import device
 from alpha.engine import Engine
-from alpha.errors import ArgumentError, DtypeError, described
-from alpha.functions.elementwise import cast, to
+from alpha.errors import ArgumentError, described
 from alpha.functions.operands import Number, check_tensor, check_value, filled
 from alpha.launches import EYE, FULL, FULL_LIKE
 from alpha.places import chosen
@@ -22,11 +20,9 @@ from alpha.tensor import Tensor
 
 __all__ = [
     "arange",
-    "as_tensor",
     "empty",
     "empty_like",
     "eye",
-    "from_numpy",
     "full",
     "full_like",
     "linspace",
@@ -262,21 +258,3 @@ def _of_values(
     kind = dtypes.default_float if dtype is None else dtypes.as_dtype(dtype, function)
     with np.errstate(all="ignore"):
         return _finish(engines.resolve(engine).from_numpy(values.astype(kind)), requires_grad)
-
-
-def as_tensor(
-    data: Any, dtype: dtypes.DtypeLike | None = None, *, engine: EngineLike = None, device: DeviceLike = None
-) -> Tensor:
-    """``tensor(data, dtype)``; a tensor itself where it has the dtype and the engine already."""
-    where = engine if device is None else chosen("as_tensor", engine, device)
-    if not isinstance(data, Tensor):
-        return tensor(data, dtype, engine=where)
-    moved = data if where is None else to(data, engines.resolve(where))
-    return moved if dtype is None else cast(moved, dtype)
-
-
-def from_numpy(array: np.ndarray[Any, Any], *, engine: EngineLike = None, device: DeviceLike = None) -> Tensor:
-    """A tensor with a copy of an array. In PyTorch both share memory; here ``tensor.numpy()`` does."""
-    if not isinstance(array, np.ndarray):
-        raise DtypeError(f"[from_numpy] expected a NumPy array, got {described(array)}: use alpha.tensor")
-    return tensor(array, engine=engine if device is None else chosen("from_numpy", engine, device))

@@ -14,8 +14,9 @@ from alpha.functions.creation import DeviceLike, EngineLike
 from alpha.functions.elementwise import cast, clamp, floor, log, lt, minimum
 from alpha.functions.inplace import write
 from alpha.functions.operands import check_float, check_tensor, compute
-from alpha.functions.reduction import cumsum, sort
+from alpha.functions.running import cumsum
 from alpha.functions.shape import unsqueeze
+from alpha.functions.sorting import sort
 from alpha.places import chosen
 from alpha.random import Draw, Generator
 from alpha.tensor import Tensor
@@ -251,6 +252,9 @@ class Written(Function):
     def backward(self, grad: Tensor) -> Tensor:
         out: Tensor = grad.engine.full_like(grad, 0, grad.dtype)
         return out
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return grad.engine.full(grad.shape, 0, grad.dtype)
 
 
 def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, generator: Generator | None = None) -> Tensor:

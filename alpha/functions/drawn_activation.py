@@ -10,10 +10,10 @@ from alpha.expressions.functions import pointwise
 from alpha.functions.activation import leaky_relu, softmax
 from alpha.functions.drawing import rand_like
 from alpha.functions.elementwise import clamp, le, log, log1p, where
+from alpha.functions.extremes import argmax
 from alpha.functions.indexing import one_hot
 from alpha.functions.inplace import overwrite
 from alpha.functions.operands import check_float
-from alpha.functions.reduction import argmax
 from alpha.tensor import Tensor
 
 __all__ = ["gumbel_softmax", "rrelu"]

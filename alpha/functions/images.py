@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from alpha import layout as layouts
 from alpha.errors import ShapeError
-from alpha.functions.shape import permute
+from alpha.functions.shape import permute, squeeze, unsqueeze
 from alpha.tensor import Tensor
 
 P = ParamSpec("P")
@@ -26,9 +26,12 @@ _LEAST_SIDE = 8
 """The least height and width of what is taken for a square image by its shape."""
 
 
-def channels_last(x: Any) -> Any:
-    """(N, C, H, W) seen as (N, H, W, C), and sequences and volumes alike; what is no such tensor as it is."""
-    order = _TO_LAST.get(len(x.shape)) if isinstance(x, Tensor) else None
+def channels_last(x: Any, ndim: int | None = None) -> Any:
+    """(N, C, H, W) seen as (N, H, W, C), and sequences and volumes alike; what is no such tensor as it is.
+
+    ``ndim``: the only number of axes that such a tensor may have.
+    """
+    order = _TO_LAST.get(len(x.shape)) if isinstance(x, Tensor) and ndim in (None, len(x.shape)) else None
     return x if order is None else permute(x, order)
 
 
@@ -56,13 +59,18 @@ def check_likely(function: str, x: Any, layout: str) -> None:
         )
 
 
-def of_images(*names: str, moves: bool = True, guesses: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def of_images(
+    *names: str, moves: bool = True, guesses: bool = False, axes: int | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Lets a function written for channels last take tensors in the layout in force, or that of its ``layout``.
 
     Args:
-        names: the arguments that have channels, images and filters alike; the first is the images.
+        names: the arguments that have channels, images and filters alike; the first is the images. Others that have
+            another number of axes than the images have no channels.
         moves: whether the result has channels.
         guesses: whether the images' shape alone is to show that they have the other layout: no filter does.
+        axes: how many axes the images have beside those of the batch and of channels; where this is given, the function
+            takes one image without the axis of the batch too.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -74,6 +82,13 @@ def of_images(*names: str, moves: bool = True, guesses: bool = False) -> Callabl
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             given: Any = kwargs.pop("layout", None) if kwargs else None
             layout = layouts.resolved(title, given)
+            if not args and names[0] in kwargs:
+                first: Any = (kwargs.pop(names[0]),)
+                args = first
+            ndim = len(args[0].shape) if args and isinstance(args[0], Tensor) else 0
+            if axes is not None and ndim == axes + 1:
+                alone: R = _of_one(call, places, ndim, args, {**kwargs, "layout": given})
+                return alone
             if guesses and given is None and args:
                 check_likely(title, args[0], layout)
             if layout == "NHWC":
@@ -84,9 +99,9 @@ def of_images(*names: str, moves: bool = True, guesses: bool = False) -> Callabl
             moved: list[Any] = list(args)
             for place, name in places:
                 if place < len(moved):
-                    moved[place] = channels_last(moved[place])
+                    moved[place] = channels_last(moved[place], ndim)
                 elif name in kwargs:
-                    kwargs[name] = channels_last(kwargs[name])
+                    kwargs[name] = channels_last(kwargs[name], ndim)
             inner: Any = function
             try:
                 result = inner(*moved, **kwargs)
@@ -98,6 +113,22 @@ def of_images(*names: str, moves: bool = True, guesses: bool = False) -> Callabl
         return call
 
     return decorate
+
+
+def _of_one(
+    function: Callable[..., Any], places: list[tuple[int, str]], ndim: int, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """What a function of a batch of images makes of one image, without the axis of the batch."""
+    given = list(args)
+    for place, name in places:
+        value = given[place] if place < len(given) else kwargs.get(name)
+        if isinstance(value, Tensor) and len(value.shape) == ndim:
+            if place < len(given):
+                given[place] = unsqueeze(value, 0)
+            else:
+                kwargs[name] = unsqueeze(value, 0)
+    found = function(*given, **kwargs)
+    return tuple(squeeze(one, 0) for one in found) if isinstance(found, tuple) else squeeze(found, 0)
 
 
 def _explained(error: ShapeError, args: Any, layout: str) -> ShapeError:

@@ -17,7 +17,7 @@ import numpy as np
 from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
-from alpha.expressions.functions import Evaluation, PointwiseFunction
+from alpha.expressions.functions import Evaluation, PointwiseFunction, summed_to
 from alpha.functions.arithmetic import add, div, floor_divide, pow, remainder, sub
 from alpha.functions.bits import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
 from alpha.functions.casting import cast
@@ -111,10 +111,15 @@ def _move(x: Tensor, out: Tensor) -> None:
 # -- arithmetic --------------------------------------------------------------------------------------------------
 
 
+_ARITHMETIC = ("add_", "sub_", "mul_", "div_")
+
+
 def written_value(name: str, x: Tensor, value: Any, check_shape: bool = True) -> Any:
     """What is to be written into x, in x's dtype: a tensor (that broadcasts to x's shape), or a number."""
     check_tensor(name, x)
     other = operands(name, x, value)[1]
+    if type(other) is int and dtypes.is_bool(x.dtype) and name not in _ARITHMETIC:
+        other = other != 0  # as in PyTorch, whose bools are filled with 1
     kind = other.dtype if isinstance(other, Tensor) else dtypes.of_scalar(other)
     if dtypes.category(kind) > dtypes.category(x.dtype):
         raise _beyond(name, x, kind)
@@ -254,6 +259,10 @@ class Copy(Function):
             dx = grad.engine.empty_like(grad)
             grad.engine.fill(dx, 0)
         return dx, sum_to(grad, self.shape) if self.needs[1] else None
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        dx = grad.engine.full(grad.shape, 0, grad.dtype) if self.needs[0] else None
+        return dx, summed_to(grad, self.shape) if self.needs[1] else None
 
 
 def copy_(x: Tensor, source: Any) -> Tensor:

@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.arguments import Shape
 from alpha.autograd import Function, enters_graph, leads_to_inference
+from alpha.autograd.composing import by_formula
 from alpha.errors import DtypeError, ShapeError
-from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor
+from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor, summed_to
+from alpha.functions.elementwise import mul
 from alpha.functions.matvec import Gemv, add_outer
-from alpha.functions.operands import TensorLike, call, check_float, operands, sum_to
-from alpha.functions.shape import reshape, transpose, unsqueeze
+from alpha.functions.operands import TensorLike, call, check_float, check_tensor, operands, sum_to
+from alpha.functions.shape import permute, reshape, transpose, unsqueeze
 from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
-__all__ = ["dot", "linear", "matmul", "outer"]
+__all__ = ["bilinear", "dot", "linear", "matmul", "outer"]
 
 
 class MatMul(Function):
@@ -38,6 +41,12 @@ class MatMul(Function):
         dy = sum_to(grad.engine.matmul(_swapped(x), grad), self.shapes[1]) if self.needs[1] else None
         return dx, dy
 
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = self.saved
+        dx = summed_to(matmul(grad, y.transpose(-1, -2)), self.shapes[0]) if self.needs[0] else None
+        dy = summed_to(matmul(x.transpose(-1, -2), grad), self.shapes[1]) if self.needs[1] else None
+        return dx, dy
+
 
 class Dot(Function):
     """The sum of the products of two vectors' elements."""
@@ -52,6 +61,10 @@ class Dot(Function):
         x, y = self.saved
         scaled = grad.engine.elementwise
         return scaled("mul", y, grad) if self.needs[0] else None, scaled("mul", x, grad) if self.needs[1] else None
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = self.saved
+        return y * grad if self.needs[0] else None, x * grad if self.needs[1] else None
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
@@ -79,6 +92,10 @@ class Outer(Function):
         engine = grad.engine
         return engine.gemv(grad, y) if self.needs[0] else None, engine.gemv(grad, x, True) if self.needs[1] else None
 
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = self.saved
+        return matmul(grad, y) if self.needs[0] else None, matmul(grad.T, x) if self.needs[1] else None
+
 
 def _swapped(x: Tensor) -> Tensor:
     """A view with the last two axes exchanged."""
@@ -95,6 +112,7 @@ class Linear(Function):
 
     fresh = True
     gradient: GradientProgram | None
+    activation: Trace | None = None
 
     def forward(self, x: Tensor, w: Tensor, b: Tensor | None, activation: Trace | None) -> Tensor:
         step = (
@@ -113,11 +131,18 @@ class Linear(Function):
                 (result,) = engine.pointwise(step.function, step.program, (given,), step.numbers)
         if True in self.needs:
             kept = [result if place < 0 else given for place in reads]
-            self.save(x if self.needs[1] else None, w if self.needs[0] else None, *kept)
+            again = gradient is not None  # a second gradient computes again what the activation is given
+            self.save(
+                x if again or self.needs[1] else None,
+                w if again or self.needs[0] else None,
+                b if again else None,
+                *kept,
+            )
+            self.activation = activation
         return result
 
     def backward(self, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, *kept = self.saved
+        x, w, _, *kept = self.saved
         engine = grad.storage.engine
         grad = self._before_activation(grad, kept)
         if grad.shape[0] == 1:
@@ -140,6 +165,16 @@ class Linear(Function):
         if gradient.program is None:
             return engine.full(grad.shape, 0, grad.dtype)
         return engine.pointwise(self.title, gradient.program, (grad, *kept), gradient.program.numbers(()))[0]
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, w, b, *_ = self.saved
+        if (activation := self.activation) is not None:
+
+            def formula(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
+                return activation.applied(linear(x, w, b))
+
+            return by_formula(formula, (x, w, b), grad)
+        return matmul(grad, w) if self.needs[0] else None, matmul(grad.T, x) if self.needs[1] else None, grad.sum(0)
 
 
 def _only_row(x: Tensor) -> Tensor:
@@ -164,11 +199,15 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     if found is not None:
         return found
     x, y = operands("matmul", x, y)
-    _check_dtypes("matmul", x, y)
+    are_whole = _are_whole(x, y)
+    if not are_whole:
+        _check_dtypes("matmul", x, y)
     if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
         raise ShapeError(
             f"[matmul] expected x.shape[-1] == y.shape[{-2 if y.ndim != 1 else -1}], got x: {x.shape} and y: {y.shape}"
         )
+    if are_whole:
+        return _whole_product(x, y)
     if x.ndim == y.ndim == 2:
         return call(MatMul, x, y) if enters_graph(x, y) else x.storage.engine.matmul(x, y)
     if x.ndim == 2 and y.ndim == 1:
@@ -184,6 +223,17 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     else:
         out = call(MatMul, left, right)
     return reshape(out, (*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.ndim > 1 else ())))
+
+
+def _are_whole(x: Any, y: Any) -> bool:
+    """Whether both are tensors of one dtype of integers."""
+    return isinstance(x, Tensor) and isinstance(y, Tensor) and dtypes.is_integer(x.dtype) and x.dtype == y.dtype
+
+
+def _whole_product(x: Tensor, y: Tensor) -> Tensor:
+    """The product of matrices or vectors of integers, made on the host; it wraps around."""
+    _batch(x, y)
+    return x.engine.from_numpy(np.asarray(np.matmul(x.engine.to_numpy(x), y.engine.to_numpy(y))))
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -208,16 +258,16 @@ def _check_dtypes(name: str, *tensors: Tensor) -> None:
 
 
 def linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
 ) -> Tensor:
-    """activation(x @ weight.T + bias), on the CPU in one pass over memory.
+    """activation(input @ weight.T + bias), on the CPU in one pass over memory.
 
     Args:
-        x: (..., in).
+        input: (..., in).
         weight: (out, in).
         bias: (out,), or None.
         activation: a function of one tensor, of point-wise operations alone: one of alpha's own, such as ``gelu``, or
-            one as for ``alpha.pointwise``. The bits are those of ``activation(linear(x, weight, bias))``.
+            one as for ``alpha.pointwise``. The bits are those of ``activation(linear(input, weight, bias))``.
 
     Returns:
         (..., out).
@@ -226,29 +276,58 @@ def linear(
         ShapeError, DtypeError, EngineError, ArgumentError: what does not fit, with both shapes.
     """
     if activation is None:
-        found: Tensor | None = LINEAR.launch_outside(x, weight, bias, PRODUCT_ALGORITHM.get(), leads_to_inference())
+        found: Tensor | None = LINEAR.launch_outside(input, weight, bias, PRODUCT_ALGORITHM.get(), leads_to_inference())
         if found is not None:
             return found
-    given = [x, weight] if bias is None else [x, weight, bias]
+    given = [input, weight] if bias is None else [input, weight, bias]
     _check_dtypes("linear", *given)
-    x.engine.check_owner("linear", *given)
-    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
-        raise ShapeError(f"[linear] expected x.shape[-1] == weight.shape[1], got x: {x.shape} and w: {weight.shape}")
+    input.engine.check_owner("linear", *given)
+    if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"[linear] expected input.shape[-1] == weight.shape[1], got x: {input.shape} and w: {weight.shape}"
+        )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
     step = None if activation is None else of_one_tensor("linear", "activation", activation)
-    if 0 in x.shape or 0 in weight.shape:
-        product = matmul(x, transpose(weight, 0, 1))
+    if 0 in input.shape or 0 in weight.shape:
+        product = matmul(input, transpose(weight, 0, 1))
         product = product if bias is None else product + bias
         return product if step is None else step.applied(product)
-    if x.ndim == 2:
-        return call(Linear, x, weight, bias, step)
-    out = call(Linear, _flat(x), weight, bias, step)
-    return reshape(out, (*x.shape[:-1], weight.shape[0]))
+    if input.ndim == 2:
+        return call(Linear, input, weight, bias, step)
+    out = call(Linear, _flat(input), weight, bias, step)
+    return reshape(out, (*input.shape[:-1], weight.shape[0]))
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """sum over i, j of input1[..., i] weight[o, i, j] input2[..., j], + bias[o]: (..., out).
+
+    input1: (..., in1), input2: (..., in2) with the same other axes; weight: (out, in1, in2); bias: (out,).
+    """
+    given = [input1, input2, weight] if bias is None else [input1, input2, weight, bias]
+    _check_dtypes("bilinear", *given)
+    input1.engine.check_owner("bilinear", *given)
+    batch = input1.shape[:-1]
+    sizes = (input1.shape[-1:] + input2.shape[-1:]) if input1.ndim and input2.ndim else ()
+    if weight.ndim != 3 or weight.shape[1:] != sizes or input2.shape[:-1] != batch:
+        raise ShapeError(
+            f"[bilinear] expected inputs (..., in1) and (..., in2) and a weight (out, in1, in2), got {input1.shape}, "
+            f"{input2.shape} and {weight.shape}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"[bilinear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
+    (count, first, second), rows = weight.shape, math.prod(batch)
+    sides = reshape(permute(weight, (1, 0, 2)), (first, count * second))
+    parts = reshape(matmul(reshape(input1, (rows, first)), sides), (rows, count, second))
+    y = reshape(matmul(parts, reshape(input2, (rows, second, 1))), (*batch, count))
+    return y if bias is None else y + bias
 
 
 def outer(x: Tensor, y: Tensor) -> Tensor:
     """The products of each element of one vector with each of another: (M,) and (N,) give (M, N)."""
+    check_tensor("outer", x, y)
+    if x.ndim == y.ndim == 1 and not (dtypes.is_float(x.dtype) and x.dtype == y.dtype):
+        return mul(reshape(x, (x.shape[0], 1)), y)
     _check_vectors("outer", x, y)
     if x.ndim != 1 or y.ndim != 1:
         raise ShapeError(f"[outer] expected two vectors, got x: {x.shape} and y: {y.shape}")
@@ -260,9 +339,14 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     found: Tensor | None = DOT.launch_outside(x, y)
     if found is not None:
         return found
-    _check_vectors("dot", x, y)
+    if _are_whole(x, y):
+        x.engine.check_owner("dot", x, y)
+    else:
+        _check_vectors("dot", x, y)
     if x.ndim != 1 or x.shape != y.shape:
         raise ShapeError(f"[dot] expected two vectors of one length, got x: {x.shape} and y: {y.shape}")
+    if dtypes.is_integer(x.dtype):
+        return _whole_product(x, y)
     return call(Dot, x, y) if enters_graph(x, y) else _dot(x, y)
 
 

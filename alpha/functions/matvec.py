@@ -29,6 +29,15 @@ class Gemv(Function):
             da = add_outer(left, right, self.accumulator(0))
         return da, grad.engine.gemv(a, grad, not self.trans) if self.needs[1] else None
 
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, a = self.saved
+        da = None
+        if self.needs[0]:
+            left, right = (x, grad) if self.trans else (grad, x)
+            da = left.unsqueeze(1) * right
+        dx = (a if self.trans else a.T) @ grad if self.needs[1] else None
+        return da, dx
+
 
 class Ger(Function):
     """A + alpha * outer(x, y), into A itself where asked."""
@@ -43,6 +52,12 @@ class Ger(Function):
         engine = grad.engine
         dx = engine.elementwise("mul", engine.gemv(grad, y), self.alpha) if self.needs[1] else None
         dy = engine.elementwise("mul", engine.gemv(grad, x, True), self.alpha) if self.needs[2] else None
+        return grad if self.needs[0] else None, dx, dy
+
+    def backward_in_graph(self, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, y = self.saved
+        dx = grad @ y * self.alpha if self.needs[1] else None
+        dy = grad.T @ x * self.alpha if self.needs[2] else None
         return grad if self.needs[0] else None, dx, dy
 
 

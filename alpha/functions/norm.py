@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from alpha.arguments import flag, number
 from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
 from alpha.dtypes import is_float
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
+from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_tensor
@@ -39,7 +42,7 @@ class BatchNormFunction(Function):
             y, state = engine.batch_norm(x, running, eps, epilogue, residual)
         else:
             y, state = engine.batch_norm_inference(x, running.mean, running.var, eps, epilogue, residual)
-        self._training, self._slope = state.training, slope
+        self._training, self._slope, self._eps = state.training, slope, eps
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
         kept = (weight, bias, state.mean, state.inverse_std)
@@ -61,10 +64,40 @@ class BatchNormFunction(Function):
             return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
         return dy.engine.batch_norm_grad(dy, x, y, *others)
 
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, residual, weight, bias, mean, inverse_std = self.saved
+        slope, axes = self._slope, tuple(range(dy.ndim - 1))
+        if x is None:
+            x = self.argument_in_graph(0, self._inverted(y.detach(), residual, weight, bias, mean, inverse_std))
 
-@of_images("x", "residual")
+        def formula(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+            center, scale = mean, inverse_std
+            if self._training:
+                center = x.mean(axes)
+                scale = ((x - center) * (x - center)).mean(axes).add(self._eps).rsqrt()
+            normal = (x - center) * scale
+            scaled = normal if weight is None else normal * weight
+            shifted = scaled if bias is None else scaled + bias
+            return shifted if slope is None or y is not None else where(shifted > 0, shifted, shifted * slope)
+
+        if slope is not None and y is not None:
+            dy = where(y.detach() > 0, dy, dy * slope)
+        return (*by_formula(formula, (x, weight, bias), dy), dy if self.needs[3] else None)
+
+    def _inverted(self, y: Tensor, residual: Tensor | None, *others: Any) -> Tensor:
+        """The argument, found again from the result."""
+        weight, bias, mean, inverse_std = [None if one is None else one.detach() for one in others]
+        slope = self._slope
+        z = y if slope is None else where(y > 0, y, y / slope)
+        z = z if residual is None else z - residual.detach()
+        z = z if bias is None else z - bias
+        z = z if weight is None else z / weight
+        return z / inverse_std + mean
+
+
+@of_images("input", "residual")
 def batch_norm(
-    x: Tensor,
+    input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
     weight: Tensor | None = None,
@@ -81,44 +114,44 @@ def batch_norm(
     """Batch normalisation over all axes but the last, then ``+ residual``, then the activation, in one pass.
 
     Args:
-        x: (..., C).
+        input: (..., C).
         running_mean, running_var: (C,), updated in place in training (the variance unbiased), used otherwise.
         weight, bias: (C,), or None for 1 and 0.
         training: normalise with the batch's own statistics.
         momentum: weight of the batch in the running statistics.
-        residual: added before the activation; shaped as x.
+        residual: added before the activation; shaped as input.
         activation: None, ``"relu"`` or ``"leaky_relu"`` (with ``negative_slope``).
 
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
     slope = slope_of("batch_norm", activation, negative_slope)
     given = [t for t in (running_mean, running_var, weight, bias, residual) if t is not None]
-    check_tensor("batch_norm", x, *given)
+    check_tensor("batch_norm", input, *given)
     momentum, eps = number("batch_norm", "momentum", momentum), number("batch_norm", "eps", eps)
     training = flag("batch_norm", "training", training)
-    if x.ndim < 2 or not is_float(x.dtype):
-        raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {x.shape} of {x.dtype}")
-    channels = x.shape[-1]
+    if input.ndim < 2 or not is_float(input.dtype):
+        raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {input.shape} of {input.dtype}")
+    channels = input.shape[-1]
     vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != (channels,):
             raise ShapeError(
-                f"[batch_norm] expected {name} of shape ({channels},) for x: {x.shape}, got {vector.shape}"
+                f"[batch_norm] expected {name} of shape ({channels},) for x: {input.shape}, got {vector.shape}"
             )
-    if residual is not None and residual.shape != x.shape:
-        raise ShapeError(f"[batch_norm] expected a residual shaped as x: {x.shape}, got {residual.shape}")
-    x.engine.check_owner("batch_norm", *given)
+    if residual is not None and residual.shape != input.shape:
+        raise ShapeError(f"[batch_norm] expected a residual shaped as x: {input.shape}, got {residual.shape}")
+    input.engine.check_owner("batch_norm", *given)
     for other in given:
-        if other.dtype != x.dtype:
-            raise DtypeError(f"[batch_norm] expected tensors of {x.dtype} as x, got {other.dtype}: cast one")
-    rows = math.prod(x.shape[:-1])
+        if other.dtype != input.dtype:
+            raise DtypeError(f"[batch_norm] expected tensors of {input.dtype} as input, got {other.dtype}: cast one")
+    rows = math.prod(input.shape[:-1])
     if training and rows == 1:
-        raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {x.shape}")
+        raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {input.shape}")
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
     if not rows or not channels:
-        return nothing(x.shape, x, weight, bias, residual)
+        return nothing(input.shape, input, weight, bias, residual)
     running = RunningStatistics(running_mean, running_var, momentum)
     settings = {"running": running, "eps": eps, "slope": slope, "training": training}
-    result: Tensor = BatchNormFunction.apply(x, weight, bias, residual, **settings)
+    result: Tensor = BatchNormFunction.apply(input, weight, bias, residual, **settings)
     return result

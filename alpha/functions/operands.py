@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -24,6 +24,9 @@ _NUMBERS = (bool, int, float, np.generic)
 _OPERANDS = (Tensor, np.ndarray, *_NUMBERS)
 TensorLike = Any
 """A Tensor; beside one also a NumPy array or a number."""
+
+MOST_ENTRIES = 1 << 20
+"""Most entries of a list of tensors or milestones."""
 
 
 def compute(op: str, *operands: Tensor | Number, out: Tensor | None = None) -> Tensor:
@@ -82,6 +85,18 @@ def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
     raise ArgumentError(
         f"[{function}] expected a number that {dtype} holds, got {described(value)}: use another value or dtype"
     )
+
+
+def listed(function: str, name: str, value: Any) -> list[Any]:
+    """The elements of a list, tuple, set or generator as a list; ArgumentError for anything else."""
+    if isinstance(value, str | bytes | range | np.ndarray | Tensor) or not isinstance(value, Iterable):
+        raise ArgumentError(f"[{function}] expected {name} as a list, got {described(value)}")
+    found: list[Any] = []
+    for entry in value:
+        if len(found) == MOST_ENTRIES:
+            raise ArgumentError(f"[{function}] expected {name} of at most {MOST_ENTRIES} entries, got more")
+        found.append(entry)
+    return found
 
 
 def is_number(value: Any) -> bool:

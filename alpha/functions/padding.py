@@ -11,6 +11,7 @@ from alpha.arguments import Shape, shape_of
 from alpha.autograd import Function
 from alpha.composed import arrays
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.indexing import getitem
 from alpha.functions.operands import Number, call, check_room, check_tensor, check_value, python_number
 from alpha.launches import PAD, PAD_FUNCTION
 from alpha.tensor import Tensor
@@ -36,6 +37,10 @@ class Pad(Function):
         offset = grad.offset + sum([n * stride for n, stride in zip(self.before, grad.strides, strict=True)])
         return Tensor(grad.storage, offset, self.shape, grad.strides, grad.dtype)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        """The part of the gradient within the padding."""
+        return getitem(grad, tuple(slice(n, n + length) for n, length in zip(self.before, self.shape, strict=True)))
+
 
 class PadWithElements(Function):
     """A tensor's own elements around it."""
@@ -49,29 +54,49 @@ class PadWithElements(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return grad.storage.engine.pad_grad(grad, self.before, self.after, self.mode)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        """The same as a function of the gradient."""
+        return call(PadGrad, grad, self.before, self.after, self.mode)
 
-def pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
-    """Elements put around a tensor.
+
+class PadGrad(Function):
+    """The gradient of a tensor whose own elements were put around it."""
+
+    fresh = True
+
+    def forward(self, grad: Tensor, before: Shape, after: Shape, mode: str) -> Tensor:
+        self.before, self.after, self.mode = before, after, mode
+        return grad.storage.engine.pad_grad(grad, before, after, mode)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return call(PadWithElements, grad, self.before, self.after, self.mode)
+
+
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number | None = None) -> Tensor:
+    """Elements put around a tensor, or, where a count is negative, taken off.
 
     Args:
-        x: of any shape.
-        padding: (before, after) of the last axis, then of the one before it, ... Images (N, H, W, C) are padded by
+        input: of any shape.
+        pad: (before, after) of the last axis, then of the one before it, ... Images (N, H, W, C) are padded by
             (0, 0, left, right, top, bottom).
-        mode: ``"constant"``: a number. Any axis of x may be padded by its own elements too: ``"reflect"``: those beside
+        mode: ``"constant"``: a number. Any axis may be padded by its own elements too: ``"reflect"``: those beside
             its ends, mirrored, at most one less than it has; ``"replicate"``: those at its ends; ``"circular"``: those
             of the other end, at most all.
         value: the number; 0 unless given.
     """
-    given = (x, tuple(padding) if type(padding) is list else padding, mode, value)
+    given = (input, tuple(pad) if type(pad) is list else pad, mode, value)
     found: Tensor | None = PAD_FUNCTION.launch_outside(*given)
     if found is not None:
         return found
+    x = input
     check_tensor("pad", x)
     if not isinstance(mode, str) or (mode != "constant" and mode not in MODES):
         raise ArgumentError(
             f"[pad] expected mode constant, {', '.join(MODES)}, got {described(mode)}: a number is given as value="
         )
-    before, after = _counts(x, padding)
+    if isinstance(pad, tuple | list) and any(type(n) is int and n < 0 for n in pad):
+        return _cut(x, pad, mode, value)
+    before, after = _counts(x, pad)
     if mode == "constant":
         number = _value(x, 0 if value is None else value)
         return _known(call(Pad, x, before, after, number), (x, before, after, mode, number), given)
@@ -83,6 +108,20 @@ def pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Number
     if not any(before) and not any(after):
         return x.clone()
     return _known(call(PadWithElements, x, before, after, mode), (x, before, after, mode, 0), given)
+
+
+def _cut(x: Tensor, counts: Sequence[int], mode: str, value: Number | None) -> Tensor:
+    """What negative counts leave of a tensor that is padded by the others: before it is padded, if circularly."""
+    others = [max(n, 0) if type(n) is int else n for n in counts]
+    if len(counts) % 2 or len(counts) > 2 * x.ndim:
+        raise ShapeError(f"[pad] expected a pair (before, after) for each of {x.ndim} axes at most, got {counts}")
+    whole = x if mode == "circular" else pad(x, others, mode, value)
+    pairs = zip(counts[::2], counts[1::2], strict=True)
+    parts = [slice(-min(b, 0), n + min(a, 0)) for n, (b, a) in zip(whole.shape[::-1], pairs, strict=False)]
+    if any(part.stop < part.start for part in parts):
+        raise ShapeError(f"[pad] expected no more elements taken off than there are, got {described(counts)}")
+    left = getitem(whole, (..., *reversed(parts)))
+    return pad(left, others, mode, value) if mode == "circular" else left
 
 
 def _known(out: Tensor, followed: tuple[Any, ...], given: tuple[Any, ...]) -> Tensor:

@@ -1,9 +1,9 @@
-"""Shapes: views of the same memory, and functions that lay tensors beside each other."""
+"""Shapes: views of the same memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import Any
@@ -15,40 +15,22 @@ from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function, enters_graph, view_of, views_of
 from alpha.composed import arrays
 from alpha.errors import ArgumentError, ShapeError, described
-from alpha.functions.elementwise import cast
-from alpha.functions.operands import (
-    broadcast_strides,
-    broadcast_view,
-    call,
-    check_room,
-    check_tensor,
-    common_dtype,
-    sum_to,
-)
-from alpha.launches import CONCAT, FLIP, STACK, Launches
+from alpha.functions.operands import broadcast_strides, broadcast_view, call, check_tensor, sum_to
 from alpha.tensor import Tensor, dense_strides
 
 __all__ = [
     "broadcast_to",
-    "cat",
     "chunk",
-    "concat",
     "expand",
     "flatten",
-    "flip",
     "permute",
-    "repeat",
     "reshape",
     "split",
     "squeeze",
-    "stack",
-    "tile",
+    "sum_to_size",
     "transpose",
     "unsqueeze",
 ]
-
-MOST_ADDED = 8
-"""Most repeats whose gradients are added one to another: a sum over the axes of more repeats takes less."""
 
 MOST_PIECES = 1 << 20
 """Most pieces that a tensor is split into: each is an object of its own."""
@@ -97,6 +79,9 @@ class Reshape(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return _reshaped(grad, self.shape)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return reshape(grad, self.shape)
+
 
 def _reshaped(x: Tensor, shape: Shape) -> Tensor:
     strides = view_strides(x.shape, x.strides, shape)
@@ -120,6 +105,9 @@ class Permute(Function):
     def backward(self, grad: Tensor) -> Tensor:
         axes = _inverse(self.axes)
         return Tensor(grad.storage, grad.offset, *_permuted(grad.shape, grad.strides, axes), grad.dtype)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        return permute(grad, _inverse(self.axes))
 
 
 @lru_cache(maxsize=8192)
@@ -145,6 +133,11 @@ class Expand(Function):
     def backward(self, grad: Tensor) -> Tensor:
         return sum_to(grad, self.shape)
 
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        from alpha.expressions.functions import summed_to  # here: what it imports imports this module
+
+        return summed_to(grad, self.shape)
+
 
 class Split(Function):
     """Pieces along an axis."""
@@ -153,7 +146,7 @@ class Split(Function):
 
     def forward(self, x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
         self.sizes, self.axis, self.like = sizes, axis, x.strided(0, x.shape, x.strides).memory_order()
-        return _cut(x, sizes, axis)
+        return cut_along(x, sizes, axis)
 
     def backward(self, *grads: Tensor | None) -> Tensor:
         some = next(grad for grad in grads if grad is not None)
@@ -167,10 +160,21 @@ class Split(Function):
                 pieces += [grad for grad, _ in run if grad is not None]
         return some.engine.concat(pieces, self.axis, self.like)
 
+    def backward_in_graph(self, *grads: Tensor | None) -> Tensor:
+        from alpha.functions.joining import concat  # here: it imports this module
+
+        some = next(grad for grad in grads if grad is not None)
+        before, after = some.shape[: self.axis], some.shape[self.axis + 1 :]
+        pieces = [
+            arrays.filled(some.engine, (*before, size, *after), 0, some.dtype) if grad is None else grad
+            for grad, size in zip(grads, self.sizes, strict=True)
+        ]
+        return concat(pieces, self.axis)
+
     fresh = True
 
 
-def _cut(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
+def cut_along(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
     """Views of consecutive pieces."""
     storage, strides, dtype = x.storage, x.strides, x.dtype
     places = _places(x.shape, strides, sizes, axis)
@@ -312,6 +316,8 @@ def _each_once(ndim: int, axes: tuple[Any, ...]) -> Shape:
 def transpose(x: Tensor, first: int, second: int) -> Tensor:
     """Two axes exchanged; a view."""
     check_tensor("transpose", x)
+    if not x.shape and one_axis("transpose", first, 1) == one_axis("transpose", second, 1):
+        return x
     ndim = len(x.shape)
     a, b = one_axis("transpose", first, ndim), one_axis("transpose", second, ndim)
     wanted = _exchanged(ndim, a, b)
@@ -369,6 +375,17 @@ def _repeated(x: Tensor, shape: Shape) -> Tensor:
 def _broadcasts(shape: Shape, wanted: Shape) -> bool:
     extra = len(wanted) - len(shape)
     return extra >= 0 and all(n in (1, w) for n, w in zip(shape, wanted[extra:], strict=True))
+
+
+def sum_to_size(x: Tensor, *size: Any) -> Tensor:
+    """The sum over the axes along which a tensor of a size is repeated to broadcast to x's shape."""
+    check_tensor("sum_to_size", x)
+    wanted = shape_of("sum_to_size", size)
+    if not _broadcasts(wanted, x.shape):
+        raise ShapeError(f"[sum_to_size] expected a size that broadcasts to {x.shape}, got {wanted}")
+    from alpha.expressions.functions import summed_to  # here: what it imports imports this module
+
+    return summed_to(x, wanted)
 
 
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
@@ -451,195 +468,3 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     if chunks > MOST_PIECES:
         raise ArgumentError(f"[chunk] expected at most {MOST_PIECES} pieces, got {described(chunks)}: use fewer")
     return _pieces(x, (0,) * chunks, axis)  # as many as asked for, of nothing
-
-
-# -- copies ------------------------------------------------------------------------------------------------------
-
-
-class Concat(Function):
-    """Tensors one after another along an axis."""
-
-    passes_on = True
-
-    def forward(self, *tensors: Tensor, axis: int) -> Tensor:
-        self.sizes, self.axis = tuple([x.shape[axis] for x in tensors]), axis
-        return tensors[0].storage.engine.concat(tensors, axis)
-
-    def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
-        return _cut(grad, self.sizes, self.axis)
-
-
-class Stack(Function):
-    """Tensors of one shape side by side along a new axis."""
-
-    passes_on = True
-
-    def forward(self, *tensors: Tensor, axis: int) -> Tensor:
-        self.axis = axis
-        return tensors[0].storage.engine.stack(tensors, axis)
-
-    def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
-        axis, shape, strides = self.axis, grad.shape, grad.strides
-        shape, strides, step = shape[:axis] + shape[axis + 1 :], strides[:axis] + strides[axis + 1 :], strides[axis]
-        return tuple(
-            [Tensor(grad.storage, grad.offset + i * step, shape, strides, grad.dtype) for i in range(grad.shape[axis])]
-        )
-
-
-class Flip(Function):
-    """The elements in reverse order along axes."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, axes: Shape) -> Tensor:
-        self.axes = axes
-        return x.storage.engine.flip(x, axes)
-
-    def backward(self, grad: Tensor) -> Tensor:
-        return grad.storage.engine.flip(grad, self.axes)
-
-
-class Tile(Function):
-    """The tensor, under a shape with as many axes as counts, repeated so many times along each axis."""
-
-    fresh = True
-
-    def forward(self, x: Tensor, counts: Shape, shape: Shape) -> Tensor:
-        self.counts, self.shape, self.given = counts, shape, x.shape
-        engine, strides = x.storage.engine, (0,) * (len(shape) - x.ndim) + x.strides
-        out = engine.empty([count * n for count, n in zip(counts, shape, strict=True)], x.dtype)
-        wide = Tensor(x.storage, x.offset, self._paired(), tuple([s for n in strides for s in (0, n)]), x.dtype)
-        if out.numel():
-            engine.copy(wide, self._split(out))
-        return out
-
-    def backward(self, grad: Tensor) -> Tensor:
-        engine = grad.storage.engine
-        if not grad.numel():
-            return arrays.filled(engine, self.given, 0, grad.dtype)
-        axes = tuple([2 * axis for axis, count in enumerate(self.counts) if count > 1])
-        if math.prod(self.counts) <= MOST_ADDED:
-            once = self._added(grad)
-        else:
-            once = engine.reduce("sum", self._split(grad), axes, False)
-        dense = engine.dense(once, range(once.ndim))
-        return dense.strided(dense.offset, self.given, dense_strides(self.given))
-
-    def _added(self, grad: Tensor) -> Tensor:
-        """The sum of the gradients of a few repeats, neighbours first."""
-        engine, places = grad.storage.engine, [grad.offset]
-        for count, n, stride in zip(self.counts, self.shape, grad.strides, strict=True):
-            places = [place + k * n * stride for place in places for k in range(count)]
-        parts = [Tensor(grad.storage, place, self.shape, grad.strides, grad.dtype) for place in places]
-        if len(parts) == 1:
-            return engine.copied(parts[0])
-        while len(parts) > 1:
-            pairs = [engine.elementwise("add", *parts[k : k + 2]) for k in range(0, len(parts) - 1, 2)]
-            parts = pairs + parts[2 * len(pairs) :]
-        return parts[0]
-
-    def _paired(self) -> Shape:
-        """The result's shape, with each axis as two: repeats, and the tensor's own."""
-        return tuple([length for pair in zip(self.counts, self.shape, strict=True) for length in pair])
-
-    def _split(self, y: Tensor) -> Tensor:
-        """A view of a tensor of the result's shape with each axis as two."""
-        strides = tuple([s for n, stride in zip(self.shape, y.strides, strict=True) for s in (n * stride, stride)])
-        return Tensor(y.storage, y.offset, self._paired(), strides, y.dtype)
-
-
-def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors one after another along an axis; their other lengths are equal, dtypes are promoted."""
-    if type(tensors) is list or type(tensors) is tuple:
-        result: Tensor | None = CONCAT.launch_outside(tuple(tensors), dim, None)
-        if result is not None:
-            return result
-    found = _several("concat", tensors)
-    axis = one_axis("concat", dim, found[0].ndim)
-    shape = found[0].shape
-    for x in found:
-        if x.shape != shape and (x.ndim != len(shape) or not _differ_only(x.shape, shape, axis)):
-            shapes = ", ".join(str(t.shape) for t in found)
-            raise ShapeError(f"[concat] expected shapes that differ only along axis {axis}, got {shapes}")
-    return _joined(CONCAT, call(Concat, *found, axis=axis), (found, dim, None), (found, axis, None))
-
-
-cat = concat
-
-
-def _joined(known: Launches, result: Tensor, given: tuple[Any, ...], followed: tuple[Any, ...]) -> Tensor:
-    """The result, whose launches get to know the axis as it was given."""
-    if given[1] != followed[1] and not result.requires_grad:
-        result.storage.engine.alias(known, followed, known, given)
-    return result
-
-
-def _differ_only(shape: Shape, other: Shape, axis: int) -> bool:
-    """Whether shapes with equally many axes have the same lengths along all of them but one."""
-    return shape[:axis] == other[:axis] and shape[axis + 1 :] == other[axis + 1 :]
-
-
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape side by side along a new axis."""
-    if type(tensors) is list or type(tensors) is tuple:
-        result: Tensor | None = STACK.launch_outside(tuple(tensors), dim)
-        if result is not None:
-            return result
-    found = _several("stack", tensors)
-    for x in found:
-        if x.shape != found[0].shape:
-            shapes = ", ".join(str(t.shape) for t in found)
-            raise ShapeError(f"[stack] expected tensors of one shape, got {shapes}")
-    axis = one_axis("stack", dim, found[0].ndim + 1)
-    return _joined(STACK, call(Stack, *found, axis=axis), (found, dim), (found, axis))
-
-
-def _several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """At least one tensor, all on one engine, in one dtype."""
-    found: list[Tensor] = []
-    if isinstance(tensors, (tuple, list)):
-        check_tensor(name, *tensors)
-        found += tensors
-    elif isinstance(tensors, str | bytes | range | np.ndarray | Tensor) or not isinstance(tensors, Iterable):
-        raise ArgumentError(f"[{name}] expected a list of tensors, got {described(tensors)}")
-    else:
-        for x in tensors:  # one by one: what comes may have no end
-            check_tensor(name, x)
-            found.append(x)
-    if not found:
-        raise ArgumentError(f"[{name}] expected at least one tensor, got none")
-    found[0].engine.check_owner(name, *found)
-    dtype = found[0].dtype
-    if all(x.dtype is dtype for x in found):
-        return found
-    dtype = common_dtype(found)
-    return [cast(x, dtype) for x in found]
-
-
-def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
-    """The elements in reverse order along axes; a copy."""
-    given = tuple(dims) if type(dims) is list else dims
-    found: Tensor | None = FLIP.launch_outside(x, given)
-    if found is not None:
-        return found
-    check_tensor("flip", x)
-    axes = all_axes("flip", tuple(dims) if isinstance(dims, (tuple, list)) else (dims,), x.ndim)
-    out = call(Flip, x, axes)
-    if not out.requires_grad:
-        x.engine.alias(FLIP, (x, axes), FLIP, (x, given))
-    return out
-
-
-def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
-    """The tensor repeated so many times along each axis; missing leading axes or counts are 1."""
-    check_tensor("tile", x)
-    counts = shape_of("tile", (tuple(repeats) if isinstance(repeats, (tuple, list)) else (repeats,),))
-    ndim = max(len(counts), x.ndim)
-    counts = (1,) * (ndim - len(counts)) + counts
-    shape = (1,) * (ndim - x.ndim) + x.shape
-    wanted = shape_of("tile", (tuple(count * n for count, n in zip(counts, shape, strict=True)),))
-    check_room(x.engine, wanted, x.dtype)
-    return call(Tile, x, counts, shape)
-
-
-repeat = tile

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PASSED, FAILED, LATE, SKIPPED = "passed", "failed", "late", "skipped"
 STATES = (PASSED, FAILED, LATE, SKIPPED)
 
-_SOURCES = ("alpha", "nn", "optim", "datasets", "cu32", "benchmarks", "tests")
+_SOURCES = ("alpha", "nn", "optim", "models", "datasets", "cu32", "benchmarks", "tests")
 _SUFFIXES = (".py", ".cu", ".cuh", ".h", ".cpp")
 
 

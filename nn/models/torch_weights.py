@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha import Tensor
 from alpha.errors import ArgumentError
 from alpha.nn import state
 from alpha.nn.conv import ConvNd
@@ -51,7 +52,8 @@ def from_torch(
     maps.
     """
     expected = module.state_dict() if module is not None else {}
-    arrays = {key: _to_array(key, value) for key, value in state_dict.items()}
+    current_name = getattr(module, "current_name", str)  # of a network whose published files hold older names
+    arrays = {current_name(key): _to_array(key, value) for key, value in state_dict.items()}
     filters = {key for key, array in arrays.items() if array.ndim in (4, 5)} if module is None else _filters(module)
     for key, array in arrays.items():
         if key in filters and array.ndim > 2:
@@ -139,7 +141,7 @@ def _split(key: str, weight: Array, positions: int) -> Array:
 
 def _to_array(key: str, value: Any) -> Array:
     """An array of a PyTorch tensor (bfloat16 and float16 widened to float32), or the array itself."""
-    if hasattr(value, "cpu"):
+    if hasattr(value, "cpu") and not isinstance(value, Tensor):
         value = value.detach().cpu()
         value = value.float() if value.is_floating_point() and value.element_size() < 4 else value
     if not hasattr(value, "__array__"):

@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 from alpha import Tensor, functions, no_grad, random
 from alpha.changes import Changes, at_once, putting, setting
 from alpha.errors import ArgumentError, ShapeError
+from alpha.hooks import RemovableHandle
 from alpha.nn.arguments import positive
 from alpha.nn.conv import ConvNd, ConvTransposeNd
-from alpha.nn.module import Hooks, Module, RemovableHandle
+from alpha.nn.hooks import Hooks, Registered, hooks_of
+from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
 
 Layer = TypeVar("Layer", bound=Module)
@@ -98,8 +100,8 @@ def spectral_norm(module: Layer, name: str = "weight", n_power_iterations: int =
     hooks = changed["_hooks"] = module._hooks or Hooks()
     at_once(
         [
-            putting(hooks.before, RemovableHandle.of(hooks.before), norm.before),
-            putting(hooks.after, RemovableHandle.of(hooks.after), norm.after),
+            putting(hooks.before, RemovableHandle.of(hooks.before), Registered(norm.before)),
+            putting(hooks.after, RemovableHandle.of(hooks.after), Registered(norm.after)),
             setting(module, "__dict__", changed),
         ]
     )
@@ -119,7 +121,7 @@ def remove_spectral_norm(module: Layer, name: str = "weight") -> Layer:
     changed = dict(vars(module))
     hooks: Any = module._hooks
     for table in (hooks.before, hooks.after):
-        for handle in [handle for handle, hook in table.items() if getattr(hook, "__self__", None) is norm]:
+        for handle in [handle for handle, hook in table.items() if getattr(hook.hook, "__self__", None) is norm]:
             changes.add((dict.pop, table, handle))
     for gone in (name, f"{name}_orig", f"{name}_u", f"{name}_v"):
         del changed[gone]
@@ -131,7 +133,7 @@ def remove_spectral_norm(module: Layer, name: str = "weight") -> Layer:
 
 
 def _found(module: Module, name: str) -> SpectralNorm | None:
-    for hook in module._hooks.before.values() if module._hooks is not None else ():
+    for hook in hooks_of(module, "before"):
         norm = getattr(hook, "__self__", None)
         if isinstance(norm, SpectralNorm) and norm.name == name:
             return norm
@@ -142,9 +144,14 @@ def _matrix(module: Module, weight: Tensor, name: str) -> Tensor:
     """(output channels, all else); filters channels first, so that v has PyTorch's order."""
     if weight.ndim < 2:
         raise ShapeError(f"[spectral_norm] expected a {name} of at least 2 axes, got shape {weight.shape}")
-    if weight.ndim == 4 or isinstance(module, ConvNd):
-        channels = 1 if getattr(module, "layout", "NHWC") == "NCHW" else weight.ndim - 1
-        others = [axis for axis in range(1, weight.ndim) if axis != channels]
-        first = (channels, 0) if isinstance(module, ConvTransposeNd) else (0, channels)
-        weight = weight.permute((*first, *others))
+    weight = weight.permute(matrix_axes(module, weight))
     return weight.reshape(weight.shape[0], -1)
+
+
+def matrix_axes(module: Module, weight: Tensor) -> tuple[int, ...]:
+    """The axes of a weight with those of the output and of the input first, in this order."""
+    if weight.ndim != 4 and not isinstance(module, ConvNd):
+        return tuple(range(weight.ndim))
+    channels = 1 if getattr(module, "layout", "NHWC") == "NCHW" else weight.ndim - 1
+    others = [axis for axis in range(1, weight.ndim) if axis != channels]
+    return (*((channels, 0) if isinstance(module, ConvTransposeNd) else (0, channels)), *others)

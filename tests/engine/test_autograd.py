@@ -442,11 +442,12 @@ def test_hooks(engine: Engine) -> None:
     x = leaf(engine, 1.0, 2.0)
     y = x * 3
     seen = []
-    remove = y.register_hook(lambda g: seen.append(g.tolist()))
+    handle = y.register_hook(lambda g: seen.append(g.tolist()))
     y.register_hook(lambda g: g * 10)
     (y * 2).sum().backward(retain_graph=True)
     assert seen == [[2, 2]] and grad(x) == [60, 60]
-    remove()
+    handle.remove()
+    handle.remove()
     x.grad = None
     x.register_hook(lambda g: g + 1)
     y = x * 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -86,3 +88,57 @@ def test_misuse_says_what_was_expected(engine: Engine) -> None:
     ema = optim.AveragedModel(nn.Linear(3, 2).to(engine))
     with pytest.raises(ShapeError, match=r"\[AveragedModel.update_parameters\] expected the network"):
         ema.update_parameters(nn.Linear(2, 2).to(engine))
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("kind", ["mean", "swa", "swa of lists", "ema", "ema of lists", "one's own"])
+@pytest.mark.parametrize("use_buffers", [False, True])
+def test_swa_utils_average_as_pytorchs(engine: Engine, kind: str, use_buffers: bool) -> None:
+    import torch
+    from torch.optim import swa_utils as theirs
+
+    if use_buffers and kind == "swa of lists":
+        pytest.skip("PyTorch 2.13 divides integer buffers there, which it no longer allows")
+
+    def options(module: Any) -> dict[str, Any]:
+        return {
+            "mean": {},
+            "swa": {"avg_fn": module.get_swa_avg_fn()},
+            "swa of lists": {"multi_avg_fn": module.get_swa_multi_avg_fn()},
+            "ema": {"avg_fn": module.get_ema_avg_fn(0.8)},
+            "ema of lists": {"multi_avg_fn": module.get_ema_multi_avg_fn(0.8)},
+            "one's own": {"avg_fn": lambda average, new, n: average * 0.3 + new * 0.7 / (n + 1)},
+        }[kind]
+
+    with torch.random.fork_rng():
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2, track_running_stats=use_buffers))
+    ours = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, track_running_stats=use_buffers)).to(engine)
+    average = optim.swa_utils.AveragedModel(ours, use_buffers=use_buffers, **options(optim.swa_utils))
+    expected = theirs.AveragedModel(net, use_buffers=use_buffers, **options(theirs))
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        state = {k: torch.from_numpy(rng.random(tuple(v.shape))).to(v.dtype) for k, v in net.state_dict().items()}
+        net.load_state_dict(state)
+        ours.load_state_dict({k: v.numpy() for k, v in state.items()})
+        average.update_parameters(ours)
+        expected.update_parameters(net)
+    assert int(average.n_averaged) == 4
+    for (name, tensor), their in zip(average.state_dict().items(), expected.state_dict().values(), strict=True):
+        if tensor.dtype.kind == "f":
+            np.testing.assert_allclose(np.array(tensor), their.numpy(), rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.needs("torch")
+def test_update_bn_is_pytorchs(engine: Engine) -> None:
+    import torch
+
+    rng = np.random.default_rng(0)
+    batches = [rng.standard_normal((n, 3)).astype(np.float32) for n in (4, 7, 5)]
+    ours = nn.Sequential(nn.BatchNorm1d(3, momentum=0.3), nn.ReLU()).to(engine).eval()
+    net = torch.nn.Sequential(torch.nn.BatchNorm1d(3, momentum=0.3), torch.nn.ReLU()).eval()
+    optim.swa_utils.update_bn([(alpha.tensor(x), None) for x in batches], ours, device=engine)
+    torch.optim.swa_utils.update_bn([(torch.from_numpy(x), None) for x in batches], net)
+    for mine, their in zip(ours.state_dict().values(), net.state_dict().values(), strict=True):
+        np.testing.assert_allclose(np.array(mine), their.numpy(), rtol=1e-5, atol=1e-6)
+    assert not ours.training and ours[0].momentum == 0.3
+    optim.swa_utils.update_bn([], nn.Linear(2, 2))  # nothing to do

@@ -409,7 +409,7 @@ def test_results_do_not_depend_on_threads() -> None:
     ("x", "w", "options", "error", "message"),
     [
         ((8, 32, 32, 3), (64, 3, 3, 16), {}, ShapeError, r"input channels.*\(8, 32, 32, 3\).*\(64, 3, 3, 16\)"),
-        ((8, 32, 3), (64, 3, 3, 3), {}, ShapeError, "4 axes"),
+        ((32, 3), (64, 3, 3, 3), {}, ShapeError, "4 axes"),
         ((2, 4, 4, 3), (4, 5, 5, 3), {}, ShapeError, r"\[conv2d\] .*filter of extent 5 over 4"),
         ((2, 4, 4, 3), (4, 3, 3, 3), {"stride": 0}, ArgumentError, "stride"),
         ((2, 4, 4, 3), (4, 3, 3, 3), {"padding": -1}, ArgumentError, "padding"),

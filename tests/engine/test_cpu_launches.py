@@ -524,7 +524,7 @@ def _operations(engine: CPUEngine) -> dict[str, Callable[[], Tensor]]:
         "softmax": lambda: alpha.softmax(x, -1),
         "log_softmax": lambda: alpha.log_softmax(x, 1),
         "layer_norm": lambda: alpha.layer_norm(x, (4, 5), x[0], y[0]),
-        "nll_loss": lambda: alpha.nll_loss(table, labels, "sum"),
+        "nll_loss": lambda: alpha.nll_loss(table, labels, reduction="sum"),
         "group_norm": lambda: alpha.group_norm(images, 4),
         "rms_norm": lambda: alpha.rms_norm(x, (5,), table[0], 1e-5),
         "full": lambda: alpha.full((3, 4), 1.5, engine=engine),
@@ -595,10 +595,10 @@ def test_indices_out_of_range_are_errors_after_a_launch_too(engine: CPUEngine) -
 def test_a_label_out_of_range_is_an_error_after_a_launch_too(engine: CPUEngine) -> None:
     x = alpha.tensor(np.zeros((3, 4), np.float32), engine=engine)
     for labels, reduction in (([0, 3, 1], "mean"), ([0, -100, 2], "mean"), ([0, 1, 3], "sum")):
-        alpha.nll_loss(x, alpha.tensor(np.array(labels), engine=engine), reduction)
+        alpha.nll_loss(x, alpha.tensor(np.array(labels), engine=engine), reduction=reduction)
         wrong = alpha.tensor(np.array([0, 4, 9]), engine=engine)
         with pytest.raises(ArgumentError, match=r"got 4 at row 1"):
-            alpha.nll_loss(x, wrong, reduction)
+            alpha.nll_loss(x, wrong, reduction=reduction)
 
 
 def test_many_tensors_are_not_for_a_launch(engine: CPUEngine) -> None:

@@ -208,6 +208,6 @@ def test_wrong_images(engine: Engine) -> None:
     with pytest.raises(ShapeError, match=r"\[conv2d\] expected x.shape\[3\] == w.shape\[3\] \(input channels\)"):
         net(alpha.zeros((2, 8, 8, 1), engine=engine))
     with pytest.raises(ShapeError, match=r"\[conv2d\] expected images \(N, H, W, C\)"):
-        net(alpha.zeros((8, 8, 3), engine=engine))
+        net(alpha.zeros((8, 3), engine=engine))
     with pytest.raises(ShapeError, match=r"\[batch_norm\] expected more than 1 value"):
         net.train()(alpha.zeros((1, 8, 8, 3), engine=engine))  # the map's mean is one value per channel

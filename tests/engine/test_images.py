@@ -31,9 +31,19 @@ KNOWN: list[tuple[Any, int]] = [
     (Compose([RandomHorizontalFlip(1.0), RandomHorizontalFlip(0.5), ToUnitRange()]), 3),
     (Compose([]), 4),
     (Compose([RandomCrop(7, padding=3, padding_mode="reflect"), RandomHorizontalFlip(), ToUnitRange()]), 3),
-    (Compose([RandomHorizontalFlip(), RandomCrop((9, 6), 2, "edge"), RandomHorizontalFlip(), Normalize(0.5, 0.1)]), 1),
-    (Compose([AlternatingFlip(), RandomCrop((6, 8), 2, "symmetric")]), 3),
-    (Compose([RandomCrop((7, 6), 2, "reflect"), AlternatingFlip(), ToUnitRange()]), 3),
+    (
+        Compose(
+            [
+                RandomHorizontalFlip(),
+                RandomCrop((9, 6), 2, padding_mode="edge"),
+                RandomHorizontalFlip(),
+                Normalize(0.5, 0.1),
+            ]
+        ),
+        1,
+    ),
+    (Compose([AlternatingFlip(), RandomCrop((6, 8), 2, padding_mode="symmetric")]), 3),
+    (Compose([RandomCrop((7, 6), 2, padding_mode="reflect"), AlternatingFlip(), ToUnitRange()]), 3),
 ]
 UNKNOWN: list[Any] = [
     lambda images, rng: images,
@@ -81,7 +91,8 @@ def test_a_loader_gives_the_same_pictures_on_every_engine(
 ) -> None:
     from alpha.cpu.engine import CPUEngine
 
-    transform = Compose([RandomCrop(7, 2, "reflect"), RandomHorizontalFlip(), AlternatingFlip(), ToUnitRange()])
+    crop = RandomCrop(7, 2, padding_mode="reflect")
+    transform = Compose([crop, RandomHorizontalFlip(), AlternatingFlip(), ToUnitRange()])
     data = ArrayDataset(images(rng, 23, 3), rng.integers(0, 4, 23), transform=transform)
 
     def epoch(where: Engine) -> list[tuple[bytes, bytes]]:

@@ -149,7 +149,7 @@ def cases(length: int) -> list[tuple[Axis, dict[str, Any]]]:
 
 def weights(axis: Axis, corners: bool) -> Array:
     """(output, input): what each output position takes of each input position."""
-    made = pairs(axis, "corners" if corners else "bilinear", False)
+    made = pairs(axis, "linear, corners" if corners else "linear", False)
     matrix = np.zeros((axis.output, axis.input))
     np.add.at(matrix, (np.repeat(np.arange(axis.output), np.diff(made.starts)), made.sources), made.weights)
     return matrix
@@ -182,14 +182,29 @@ def test_coordinates_are_pytorchs(lengths: Any) -> None:
     [
         ({}, "[interpolate] expected either a size or a scale_factor, got neither"),
         ({"size": 2, "scale_factor": 2}, "[interpolate] expected either a size or a scale_factor, got both"),
-        ({"size": 0}, "[interpolate] expected size as a positive number or (rows, columns), got 0"),
-        ({"size": 2.5}, "[interpolate] expected size as a positive number or (rows, columns), got 2.5"),
-        ({"size": (2, 2, 2)}, "[interpolate] expected size as a positive number or (rows, columns), got (2, 2, 2)"),
-        ({"scale_factor": -1}, "[interpolate] expected scale_factor as a positive number or (rows, columns), got -1"),
-        ({"scale_factor": math.inf}, "[interpolate] expected scale_factor as a positive number or (rows, columns)"),
+        ({"size": 0}, "[interpolate] expected size as a positive number or one for each of 2 axes, got 0"),
+        ({"size": 2.5}, "[interpolate] expected size as a positive number or one for each of 2 axes, got 2.5"),
+        (
+            {"size": (2, 2, 2)},
+            "[interpolate] expected size as a positive number or one for each of 2 axes, got (2, 2, 2)",
+        ),
+        (
+            {"scale_factor": -1},
+            "[interpolate] expected scale_factor as a positive number or one for each of 2 axes, got -1",
+        ),
+        (
+            {"scale_factor": math.inf},
+            "[interpolate] expected scale_factor as a positive number or one for each of 2 axes",
+        ),
         ({"scale_factor": 0.2}, "[interpolate] expected a result of at least one pixel, got 0 x 0: "),
-        ({"size": 2, "mode": "area"}, '[interpolate] expected mode "nearest" or "bilinear", got \'area\''),
-        ({"size": 2, "align_corners": True}, '[interpolate] expected align_corners with mode="bilinear" alone, got'),
+        (
+            {"size": 2, "mode": "linear"},
+            '[interpolate] expected a mode of images (N, H, W, C), got "linear": use one of',
+        ),
+        (
+            {"size": 2, "align_corners": True},
+            '[interpolate] expected align_corners with mode="bilinear" and its like alone, got',
+        ),
     ],
 )
 def test_bad_options(engine: Engine, options: dict[str, Any], message: str) -> None:
@@ -199,12 +214,14 @@ def test_bad_options(engine: Engine, options: dict[str, Any], message: str) -> N
 
 
 def test_bad_images_and_layers(engine: Engine) -> None:
-    with pytest.raises(ShapeError, match=r"\[interpolate\] expected images \(N, H, W, C\), got \(4, 4, 1\): add the"):
-        F.interpolate(alpha.ones((4, 4, 1), engine=engine), 2)
+    with pytest.raises(
+        ShapeError, match=r"\[interpolate\] expected images \(N, H, W, C\), sequences or volumes, got \(4, 4\)"
+    ):
+        F.interpolate(alpha.ones((4, 4), engine=engine), 2)
     with pytest.raises(DtypeError, match=r"\[interpolate\] expected float32 or float64, got int64: cast it"):
         F.interpolate(alpha.ones((1, 4, 4, 1), engine=engine).long(), 2)
     with pytest.raises(ArgumentError, match=r"\[Upsample\] expected either a size or a scale_factor, got neither"):
         nn.Upsample()
-    with pytest.raises(ArgumentError, match=r'\[Upsample\] expected mode as one of "nearest", "bilinear", got'):
-        nn.Upsample(2, mode="bicubic")
+    with pytest.raises(ArgumentError, match=r'\[Upsample\] expected mode as one of "nearest", "linear", '):
+        nn.Upsample(2, mode="lanczos")
     assert repr(nn.Upsample(scale_factor=2)) == "Upsample(scale_factor=2, mode='nearest')"

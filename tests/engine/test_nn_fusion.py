@@ -144,7 +144,51 @@ def test_a_row_is_one_convolution(engine: Engine, calls: list[str]) -> None:
         net(images(engine))
     assert calls == []
     net(images(engine))
-    assert calls == ["Conv2d", "BatchNorm2d", "LeakyReLU", "Conv2d", "ReLU"]
+    assert calls == ["Conv2d", "BatchNorm2d", "Conv2d", "ReLU"]
+
+
+@pytest.mark.parametrize(
+    "activation",
+    [
+        nn.ReLU(inplace=True),
+        nn.LeakyReLU(0.2),
+        nn.LeakyReLU(-0.5),
+        nn.SiLU(inplace=True),
+        nn.Hardswish(inplace=True),
+        nn.ReLU6(inplace=True),
+        nn.Mish(inplace=True),
+        nn.Tanh(),
+    ],
+)
+def test_training_gives_the_same_bits(engine: Engine, activation: nn.Module) -> None:
+    """BatchNorm2d and an activation in a row, or with a convolution, beside the layers called one by one."""
+    conv, bn = drawn(nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5))).to(engine)
+    found = []
+    for forward in (
+        lambda x: activation(bn(conv(x))),
+        nn.Sequential(conv, bn, activation),
+        lambda x: fusion.conv_bn_activation(conv, bn, activation, x),
+    ):
+        x = images(engine).requires_grad_()
+        y = forward(x)
+        (y * y).sum().backward()
+        found.append([np.array(part) for part in (y.detach(), x.grad, conv.weight.grad, bn.weight.grad)])
+        nn.Sequential(conv, bn).zero_grad()
+    for other in found[1:]:
+        for ours, expected in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(ours, expected)
+
+
+def test_a_residual_is_added_before_any_activation(engine: Engine) -> None:
+    conv = nn.Conv2d(3, 4, 1).to(engine)
+    x, shortcut = images(engine), images(engine, 2, 6, 5, 4)
+    for bn in (nn.BatchNorm2d(4), Shifted(4), nn.GroupNorm(2, 4)):
+        for activation in (nn.ReLU(), nn.Tanh()):
+            drawn(bn).to(engine).eval()
+            expected = np.array(activation(bn(conv(x)) + shortcut).detach())
+            with alpha.no_grad():
+                y = fusion.conv_bn_activation(conv, bn, activation, x, shortcut)
+            assert relative(y, expected) <= BOUND
 
 
 # -- nothing stale -----------------------------------------------------------------------------------------------

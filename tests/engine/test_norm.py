@@ -150,14 +150,14 @@ def test_leaky_relu(engine: Engine, slope: float) -> None:
         ({"activation": "gelu"}, ArgumentError, "gelu"),
         ({"weight": (5,)}, ShapeError, r"weight of shape \(4,\)"),
         ({"residual": (2, 3, 1, 4)}, ShapeError, "residual"),
-        ({"x": (1, 1, 1, 4)}, ShapeError, "more than one value per channel"),
+        ({"input": (1, 1, 1, 4)}, ShapeError, "more than one value per channel"),
         ({"activation": "leaky_relu", "negative_slope": -0.1}, ArgumentError, "negative_slope"),
     ],
 )
 def test_bad_input(engine: Engine, change: dict[str, Any], error: Any, message: str) -> None:
-    arguments: dict[str, Any] = {"x": (2, 3, 3, 4), "running_mean": None, "running_var": None, "training": True}
+    arguments: dict[str, Any] = {"input": (2, 3, 3, 4), "running_mean": None, "running_var": None, "training": True}
     arguments |= change
-    for name in ("x", "weight", "residual"):
+    for name in ("input", "weight", "residual"):
         if isinstance(arguments.get(name), tuple):
             arguments[name] = alpha.ones(arguments[name], engine=engine)
     with pytest.raises(error, match=message):

@@ -296,7 +296,7 @@ BAD_ARGUMENTS: list[tuple[str, Callable[[alpha.Tensor], Any], type[Exception], s
         ArgumentError,
         r"^\[SGD\] expected each parameter once",
     ),
-    ("unknown", lambda p: optim.SGD([{"params": [p], "beta": 1}]), ArgumentError, r"options among lr, .*, got beta"),
+    ("misspelt", lambda p: optim.SGD([{"params": [p], "momentun": 1}]), ArgumentError, r"got momentun: write momentum"),
     ("no params", lambda p: optim.SGD([{"lr": 1}]), ArgumentError, r"^\[SGD\] expected a parameter group"),
     ("negative lr", lambda p: optim.Adam([p], lr=-1), ArgumentError, r"^\[Adam\] expected lr >= 0, got -1"),
     ("nan lr", lambda p: optim.Adam([p], lr=math.nan), ArgumentError, r"^\[Adam\] expected lr >= 0, got nan"),

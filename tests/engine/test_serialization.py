@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import random as python_random
@@ -18,9 +19,9 @@ import pytest
 import safetensors.numpy
 
 import alpha
-from alpha import nn, optim, random, serialization
+from alpha import files, nn, optim, random, serialization
 from alpha.engine import IMAGE_ORDER, Engine
-from alpha.errors import ArgumentError, CheckpointError, DtypeError
+from alpha.errors import ArgumentError, CheckpointError
 from alpha.serialization import load_checkpoint, save_checkpoint
 
 DTYPES = ["float32", "float64", "uint8", "int32", "int64", "bool"]
@@ -109,9 +110,11 @@ def test_tensors_come_back(engine: Engine, rng: np.random.Generator, tmp_path: P
     alpha.save(tensors, path)
     loaded = alpha.load(path, engine)
     assert set(loaded) == set(arrays)
+    assert isinstance(loaded["array"], np.ndarray) and list(loaded) == list(tensors)
     for name, array in arrays.items():
-        assert loaded[name].engine is engine and loaded[name].dtype == np.dtype(dtype)
-        assert loaded[name].shape == array.shape and np.array_equal(loaded[name].numpy(), array)
+        assert isinstance(loaded[name], np.ndarray) or loaded[name].engine is engine
+        assert loaded[name].dtype == np.dtype(dtype) and loaded[name].shape == array.shape
+        assert np.array_equal(loaded[name], array)
     others = safetensors.numpy.load_file(path)
     assert all(np.array_equal(others[name], array) for name, array in arrays.items())
     assert os.listdir(tmp_path) == ["weights.safetensors"]
@@ -121,27 +124,28 @@ def test_parameters_and_metadata_are_saved(engine: Engine, tmp_path: Path) -> No
     path = str(tmp_path / "x.safetensors")
     alpha.save({"w": engine.from_numpy(np.ones(3)).requires_grad_()}, path, {"made by": "a test"})
     with safetensors.safe_open(path, "np") as file:
-        assert file.metadata() == {"made by": "a test"}
-    assert not alpha.load(path)["w"].requires_grad
+        assert file.metadata()["made by"] == "a test"
+    assert alpha.load(path)["w"].requires_grad
     alpha.save({}, path)
     assert alpha.load(path) == {}
 
 
 @pytest.mark.needs("torch")
 def test_pytorch_reads_and_writes_the_same_files(engine: Engine, rng: np.random.Generator, tmp_path: Path) -> None:
-    import safetensors.torch as files
+    import safetensors.torch as torch_files
     import torch
 
     values, path = rng.standard_normal((2, 3, 4, 5)).astype(np.float32), tmp_path / "x.safetensors"
     alpha.save({"w": in_image_order(engine, values)}, path)
-    assert torch.equal(files.load_file(path)["w"], torch.tensor(values))
-    files.save_file({"v": torch.tensor(values)}, path)
+    assert torch.equal(torch_files.load_file(path)["w"], torch.tensor(values))
+    torch_files.save_file({"v": torch.tensor(values)}, path)
     assert np.array_equal(alpha.load(path)["v"].numpy(), values)
 
 
 def test_every_tensor_is_aligned_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    alpha.save({"a": np.ones(3, bool), "b": np.ones(5), "c": np.ones(7, np.int32), "\u00e9\n": np.ones(1)}, path)
+    arrays = {"a": np.ones(3, bool), "b": np.ones(5), "c": np.ones(7, np.int32), "\u00e9\n": np.ones(1)}
+    alpha.save({name: alpha.tensor(array) for name, array in arrays.items()}, path)
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -201,10 +205,10 @@ def test_dtypes_that_tensors_have_not(tmp_path: Path) -> None:
     safetensors.numpy.save_file({"w": np.ones(3, np.float16)}, path)
     with pytest.raises(CheckpointError, match=r"^\[load\] expected tensors of .*, got float16 for 'w' in "):
         alpha.load(path)
-    import safetensors.torch as files
+    import safetensors.torch as torch_files
     import torch
 
-    files.save_file({"w": torch.ones(3, dtype=torch.bfloat16)}, path)
+    torch_files.save_file({"w": torch.ones(3, dtype=torch.bfloat16)}, path)
     with pytest.raises(CheckpointError, match=r"^\[load\] "):
         alpha.load(path)
 
@@ -212,10 +216,19 @@ def test_dtypes_that_tensors_have_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "error", "message"),
     [
-        ([1, 2], ArgumentError, r"^\[save\] expected a mapping of names to tensors, got list: pass module.state_dict"),
-        ({3: np.ones(2)}, ArgumentError, r"^\[save\] expected names that are strings, got 3"),
-        ({"w": [1.0]}, ArgumentError, r"^\[save\] expected a Tensor or an array for 'w', got list"),
-        ({"w": np.ones(2, complex)}, DtypeError, r"^\[save\] expected one of the dtypes .*, got complex128"),
+        ({"a": [1, object()]}, ArgumentError, r"^\[save\] expected numbers, .*, got object at a.1: convert it first"),
+        (
+            nn.Linear(2, 2),
+            ArgumentError,
+            r"^\[save\] .*, got Linear .*an object with a state to its state_dict",
+        ),
+        ({"w": np.array(["a"])}, ArgumentError, r"^\[save\] expected .*, got ndarray at w of <U1"),
+        (
+            {"f": collections.defaultdict(lambda: 1)},
+            ArgumentError,
+            r"^\[save\] .*, got defaultdict at f: one ",
+        ),
+        ([10**5000], ArgumentError, r"^\[save\] expected values that JSON can hold"),
     ],
 )
 def test_what_cannot_be_saved_says_so(tmp_path: Path, what: Any, error: type[Exception], message: str) -> None:
@@ -243,9 +256,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
         raise error
 
     if where == "write":
-        monkeypatch.setattr(serialization, "_stream", fail)
+        monkeypatch.setattr(files, "stream", fail)
     else:
-        monkeypatch.setattr(serialization.os, where, fail)
+        monkeypatch.setattr(files.os, where, fail)
     expected = CheckpointError if isinstance(error, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as caught:
         alpha.save({"w": np.zeros(3)}, path)
@@ -391,7 +404,7 @@ def test_extra_arrays_and_numpy_scalars(engine: Engine, tmp_path: Path) -> None:
     extra = load_checkpoint(tmp_path / "c")
     assert extra["order"].tolist() == [0, 1, 2, 3, 4] and extra["mean"] == 0.5
     assert extra["tensor"].tolist() == [1, 1] and extra["deep"] == [{"x": (1,)}]
-    for value, kind in ((object(), "object"), ({"a": {1, 2}}, "set"), ({(1, 2): 3}, "dict")):
+    for value, kind in ((object(), "object"), ({"a": {object()}}, "object")):
         with pytest.raises(ArgumentError, match=rf"^\[save_checkpoint\] expected numbers, .* got {kind} at extra.bad"):
             save_checkpoint(tmp_path / "c", bad=value)
     assert load_checkpoint(tmp_path / "c")["mean"] == 0.5

@@ -13,7 +13,27 @@ import alpha
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, DtypeError, GraphError, ShapeError
-from alpha.functions import elementwise, indexing, inplace, linalg, reduction, shape
+from alpha.functions import (
+    contraction,
+    diagonals,
+    elementwise,
+    extremes,
+    indexing,
+    inplace,
+    joining,
+    linalg,
+    lookups,
+    products,
+    reduction,
+    running,
+    scattering,
+    selection,
+    shape,
+    sorting,
+    statistics,
+    vector_norms,
+    views,
+)
 from alpha.testing import assert_close
 
 Array = np.ndarray[Any, Any]
@@ -303,9 +323,17 @@ def test_methods_are_the_functions(engine: Engine, rng: np.random.Generator, nam
 
 def test_every_function_of_a_tensor_is_a_method() -> None:
     """The function itself, or a method of its name that takes shapes and axes one by one as well."""
-    families = (elementwise, indexing, inplace, linalg, reduction, shape)
+    families = (
+        contraction, diagonals, elementwise, extremes, indexing, inplace, joining, linalg, lookups, products, reduction,
+        running, scattering, selection, shape, sorting, statistics, vector_norms, views,
+    )  # fmt: skip
     functions = {name for family in families for name in family.__all__}
-    of_several = {"cat", "concat", "stack", "getitem", "setitem", "one_hot", "linear", "cast"}
+    of_several = {
+        "cat", "concat", "stack", "getitem", "setitem", "one_hot", "linear", "cast", "concatenate", "hstack", "vstack",
+        "dstack", "row_stack", "column_stack", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "einsum",
+        "broadcast_shapes", "broadcast_tensors", "chain_matmul", "tensordot", "tril_indices", "triu_indices",
+        "std_mean", "var_mean", "searchsorted", "bucketize",
+    }  # fmt: skip
     of_several |= {"is_tensor", "can_cast", "promote_types", "result_type", "rsub"}  # of PyTorch's tensors neither
     absent = {name for name in functions - of_several if not hasattr(alpha.Tensor, name)}
     assert not absent, f"expected a method for each function, got none for {sorted(absent)}"

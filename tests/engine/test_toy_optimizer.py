@@ -14,7 +14,7 @@ import alpha
 from alpha import Tensor, nn, optim
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, CheckpointError
-from alpha.optim.optimizer import Group
+from alpha.optim.state import Group
 from alpha.testing import assert_close
 from alpha.update_rules import UpdateRule
 from alpha.updates import Plan

@@ -592,24 +592,25 @@ NO_CLASSES = dict.fromkeys("c*", "without classes no row could have a label")
 for _reduction in ("mean", "sum", "none"):
     for _name in ("mse_loss", "l1_loss"):
         record(
-            _name, lambda x, y, f=_name, r=_reduction: getattr(F, f)(x, y, r),
+            _name, lambda x, y, f=_name, r=_reduction: getattr(F, f)(x, y, reduction=r),
             lambda t, x, y, f=_name, r=_reduction: getattr(t.nn.functional, f)(x, y, reduction=r), "pq", "pq",
             variant=_reduction, values="each" if _reduction == "none" else "mixed", extremes=False,
         )  # fmt: skip
     record(
-        "binary_cross_entropy_with_logits", lambda x, y, r=_reduction: F.binary_cross_entropy_with_logits(x, y, r),
+        "binary_cross_entropy_with_logits",
+        lambda x, y, r=_reduction: F.binary_cross_entropy_with_logits(x, y, reduction=r),
         lambda t, x, y, r=_reduction: t.nn.functional.binary_cross_entropy_with_logits(x, y, reduction=r), "pq", "pq",
         variant=_reduction, values="each" if _reduction == "none" else "mixed", extremes=False,
         skip=(lambda x, y: x < -88) if _reduction == "none" else None, differs=SIGMOID if _reduction == "none" else "",
     )  # fmt: skip
     record(
-        "cross_entropy", lambda x, y, r=_reduction: F.cross_entropy(x, y, r),
+        "cross_entropy", lambda x, y, r=_reduction: F.cross_entropy(x, y, reduction=r),
         lambda t, x, y, r=_reduction: t.nn.functional.cross_entropy(x, y, reduction=r), "pc", "p@c", apart=NO_CLASSES,
         variant=_reduction, values="rows" if _reduction == "none" else "mixed",
     )  # fmt: skip
     record(
         "nll_loss",
-        lambda x, y, r=_reduction: F.nll_loss(x, y, r),
+        lambda x, y, r=_reduction: F.nll_loss(x, y, reduction=r),
         lambda t, x, y, r=_reduction: t.nn.functional.nll_loss(x, y, reduction=r),
         "pc",
         "p@c",
@@ -619,7 +620,7 @@ for _reduction in ("mean", "sum", "none"):
     )
     record(
         "cross_entropy",
-        lambda x, y, w, r=_reduction: F.cross_entropy(x, y, r, weight=w),
+        lambda x, y, w, r=_reduction: F.cross_entropy(x, y, w, reduction=r),
         lambda t, x, y, w, r=_reduction: t.nn.functional.cross_entropy(x, y, w, reduction=r),
         "pc",
         "p@c",
@@ -629,7 +630,7 @@ for _reduction in ("mean", "sum", "none"):
     )
     record(
         "nll_loss",
-        lambda x, y, w, r=_reduction: F.nll_loss(x, y, r, weight=w),
+        lambda x, y, w, r=_reduction: F.nll_loss(x, y, w, reduction=r),
         lambda t, x, y, w, r=_reduction: t.nn.functional.nll_loss(x, y, w, reduction=r),
         "pc",
         "p@c",
@@ -639,7 +640,7 @@ for _reduction in ("mean", "sum", "none"):
     )
     record(
         "cross_entropy",
-        lambda x, y, r=_reduction: F.cross_entropy(x, y, r, ignore_index=0),
+        lambda x, y, r=_reduction: F.cross_entropy(x, y, reduction=r, ignore_index=0),
         lambda t, x, y, r=_reduction: t.nn.functional.cross_entropy(x, y, reduction=r, ignore_index=0),
         "pc",
         "p@c",
@@ -648,7 +649,7 @@ for _reduction in ("mean", "sum", "none"):
     )
 record(
     "cross_entropy",
-    lambda x, y: F.cross_entropy(x, y, "none", 0.1),
+    lambda x, y: F.cross_entropy(x, y, reduction="none", label_smoothing=0.1),
     lambda t, x, y: t.nn.functional.cross_entropy(x, y, reduction="none", label_smoothing=0.1),
     "pc",
     "p@c",
@@ -657,12 +658,13 @@ record(
     values="rows",
 )
 record(
-    "cross_entropy", lambda x, y, w: F.cross_entropy(x, y, "mean", 0.1, weight=w),
+    "cross_entropy", lambda x, y, w: F.cross_entropy(x, y, w, label_smoothing=0.1),
     lambda t, x, y, w: t.nn.functional.cross_entropy(x, y, w, label_smoothing=0.1), "pc", "p@c", "c+", apart=NO_CLASSES,
     variant="smoothing, weight",
 )  # fmt: skip
 record(
-    "binary_cross_entropy_with_logits", lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, "none", w.detach()),
+    "binary_cross_entropy_with_logits",
+    lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, reduction="none", pos_weight=w.detach()),
     lambda t, x, y, w: t.nn.functional.binary_cross_entropy_with_logits(x, y, reduction="none", pos_weight=w.detach()),
     "pc", "pc", "c+", variant="weight",
 )  # fmt: skip
@@ -725,9 +727,10 @@ record("unsqueeze", lambda x: alpha.unsqueeze(x, 1), lambda t, x: t.unsqueeze(x,
 _RANDOM = "random: other numbers than PyTorch's"
 EXCLUDED = {
     "as_tensor": "hands a tensor on, or calls tensor",
+    **dict.fromkeys(("asarray", "from_dlpack", "frombuffer"), "takes objects of other libraries"),
     "bernoulli": _RANDOM,
     "empty_like": "its values are undefined; its empty shapes are tested in test_empty",
-    "from_numpy": "copies an array as tensor does",
+    "from_numpy": "takes no tensor",
     "linspace": "takes no tensor",
     "logspace": "takes no tensor",
     "multinomial": _RANDOM,

@@ -28,6 +28,8 @@ from alpha import nn, optim
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import Engine
 from alpha.errors import AlphaError
+from tests.robustness.cases import Draw, Input, walk
+from tests.robustness.records import RECORDS
 
 SECONDS = 1.0
 """Most processor time for one call; a second try decides, since a first one may compile kernels."""
@@ -110,6 +112,50 @@ def defaults(function: Call) -> dict[str, Any] | None:
     return found
 
 
+def recorded(name: str, function: Any, engine: Engine) -> dict[str, Any] | None:
+    """Arguments by name that the campaign's record of a function draws; None where it has no record."""
+    record = next((one for one in RECORDS if one.name == name and one.call is None), None)
+    if record is None or function is None:
+        return None
+    for index in range(1000):
+        draw = Draw(7, index, 60)
+        case = record.draw(draw)
+        tensors = case.inputs()
+        if draw.values == "ordinary" and case.valid and all(one.numpy().size for one in tensors):
+
+            def made(one: Input) -> alpha.Tensor:
+                x = alpha.tensor(np.ascontiguousarray(one.numpy()), engine=engine)
+                return x.requires_grad_(one.base.requires_grad)
+
+            args, options = walk((case.args, case.options), made)
+            bound = inspect.signature(function).bind(*args, **options)
+            return dict(bound.arguments)
+    return None
+
+
+USUAL: dict[str, Any] = {
+    "in_channels": 4, "out_channels": 2, "in_features": 4, "out_features": 2, "in1_features": 4, "in2_features": 3,
+    "num_features": 4, "num_channels": 4, "num_groups": 2, "kernel_size": 3, "output_size": 2, "input_size": 4,
+    "hidden_size": 3, "embed_dim": 4, "num_heads": 2, "d_model": 4, "nhead": 2, "dim_feedforward": 8, "padding": 1,
+    "num_embeddings": 5, "embedding_dim": 2, "upscale_factor": 2, "downscale_factor": 2, "groups": 2, "size": 3,
+    "normalized_shape": 3, "num_layers": 1, "unflattened_size": (2, 2), "dim": 1, "norm_type": 2.0, "n_classes": 6,
+    "cutoffs": [2, 4], "value": 1.0,
+}  # fmt: skip
+"""Arguments of layers' constructors by their names."""
+
+
+def usual(kind: Call) -> dict[str, Any] | None:
+    """Arguments by name that a layer's constructor takes; None where one is not among the usual ones."""
+    found: dict[str, Any] = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if parameter.default is parameter.empty and name not in USUAL:
+            return None
+        found[name] = parameter.default if parameter.default is not parameter.empty else USUAL[name]
+    return found
+
+
 class Samples:
     """Arguments that every public function takes, made anew for each call."""
 
@@ -175,17 +221,17 @@ class Samples:
         for axes in (1, 2, 3):
             sides = (4,) * axes
             common = {"bias": f(2), "stride": 1, "padding": 1, "dilation": 1, "groups": 1}
-            found[f"conv{axes}d"] = {"x": f(2, *sides, 3), "weight": f(2, *(3,) * axes, 3), **common}
+            found[f"conv{axes}d"] = {"input": f(2, *sides, 3), "weight": f(2, *(3,) * axes, 3), **common}
             found[f"conv_transpose{axes}d"] = {
-                "x": f(2, *sides, 3), "weight": f(3, *(3,) * axes, 2), "output_padding": 0, **common
+                "input": f(2, *sides, 3), "weight": f(3, *(3,) * axes, 2), "output_padding": 0, **common
             }  # fmt: skip
         found["conv2d"] |= {"residual": f(2, 4, 4, 2), "activation": "leaky_relu", "negative_slope": 0.1}
-        window = {"x": image, "kernel_size": 2, "stride": 2, "padding": 0, "ceil_mode": False}
+        window = {"input": image, "kernel_size": 2, "stride": 2, "padding": 0, "ceil_mode": False}
         loss = {"reduction": "mean"}
         norm = {"weight": f(3), "bias": f(3), "eps": 1e-5}
         running = {"running_mean": f(3, grad=False), "running_var": f(3, grad=False), "momentum": 0.1}
         rows = {"target": i(2, 0), "reduction": "mean", "ignore_index": -100, "weight": f(3, grad=False)}
-        return found | {
+        found |= {
             "arange": {"start": 0, "end": 3, "step": 1, **creation},
             "eye": {"rows": 2, "columns": 3, **creation},
             "celu": {"x": x, "alpha": 1.0, "inplace": False},
@@ -194,7 +240,15 @@ class Samples:
             "linspace": {"start": 0.0, "end": 1.0, "steps": 3, **creation},
             "logspace": {"start": 0.0, "end": 1.0, "steps": 3, "base": 10.0, **creation},
             "as_tensor": {"data": [1.0, 2.0], "dtype": "float32", "engine": self.engine},
-            "from_numpy": {"array": np.ones(2), "engine": self.engine},
+            "asarray": {
+                "obj": np.ones(2, np.float32), "dtype": "float32", "copy": True, "requires_grad": False,
+                "engine": self.engine,
+            },
+            "from_numpy": {"ndarray": np.ones(2), "engine": self.engine},
+            "from_dlpack": {"ext_tensor": np.ones(2), "copy": True, "engine": self.engine},
+            "frombuffer": {
+                "buffer": bytearray(16), "dtype": "float32", "count": 2, "offset": 4, "requires_grad": False
+            },
             "bernoulli": {"p": f(2) * 0.5, "generator": alpha.Generator()},
             "multinomial": {"weights": f(2, 3), "num_samples": 2, "replacement": True, "generator": None},
             "normal": {"mean": 0.0, "std": 1.0, "size": (2, 3), "dtype": "float32", "engine": self.engine},
@@ -204,13 +258,13 @@ class Samples:
             "full": {"shape": (2, 3), "value": 1.0, **creation},
             "full_like": {"x": x, "value": 1.0, "dtype": "float32", "requires_grad": False},
             "tensor": {"data": [[1.0, 2.0]], **creation},
-            "dropout": {"x": x, "p": 0.5, "training": True},
+            "dropout": {"input": x, "p": 0.5, "training": True},
             "cast": {"x": x, "dtype": "float64"},
             "clamp": {"x": x, "min": 0.0, "max": 1.0},
             "contiguous": {"x": x, "order": (1, 0)},
             "to": {"x": x, "target": "float64"},
             "where": {"condition": x.detach() > 1, "x": x, "y": x},
-            "embedding": {"x": i(0, 1), "weight": f(3, 2), "padding_idx": 1},
+            "embedding": {"input": i(0, 1), "weight": f(3, 2), "padding_idx": 1},
             "gather": {"x": x, "dim": 0, "index": self.ints(1, 0, 1).reshape(1, 3)},
             "getitem": {"x": x, "key": (0, slice(1, 2))},
             "index_select": {"x": x, "dim": 0, "index": i(0, 1)},
@@ -218,30 +272,32 @@ class Samples:
             "one_hot": {"labels": i(0, 1), "num_classes": 3, "dtype": "int64"},
             "setitem": {"x": f(2, 3, grad=False), "key": (0, slice(1, 2)), "value": 0.0},
             "take_along_dim": {"x": x, "index": i(1, 0, 1).reshape(1, 3), "dim": 0},
-            "interpolate": {"x": image, "size": (2, 3), "mode": "bilinear", "align_corners": False},
-            "interpolate by factor": {"x": image, "scale_factor": (2.0, 1.5), "mode": "nearest", "align_corners": None},
+            "interpolate": {"input": image, "size": (2, 3), "mode": "bilinear", "align_corners": False},
+            "interpolate by factor": {
+                "input": image, "scale_factor": (2.0, 1.5), "mode": "nearest", "align_corners": None
+            },
             "dot": {"x": f(3), "y": f(3)},
-            "linear": {"x": x, "weight": f(4, 3), "bias": f(4)},
+            "linear": {"input": x, "weight": f(4, 3), "bias": f(4)},
             "matmul": {"x": x, "y": f(3, 2)},
             "outer": {"x": f(3), "y": f(2)},
             "scaled_dot_product_attention": {
                 "query": f(2, 3, 4), "key": f(2, 5, 4), "value": f(2, 5, 2), "attn_mask": f(3, 5), "dropout_p": 0.0,
                 "is_causal": False, "scale": 0.5, "enable_gqa": False,
             },
-            "binary_cross_entropy_with_logits": {"x": x, "target": f(2, 3), "pos_weight": f(3, grad=False), **loss},
-            "cross_entropy": {"logits": x, "label_smoothing": 0.1, **rows},
-            "nll_loss": {"log_probabilities": x, **rows},
-            "l1_loss": {"x": x, "target": f(2, 3), **loss},
-            "mse_loss": {"x": x, "target": f(2, 3), **loss},
+            "binary_cross_entropy_with_logits": {"input": x, "target": f(2, 3), "pos_weight": f(3, grad=False), **loss},
+            "cross_entropy": {"input": x, "label_smoothing": 0.1, **rows},
+            "nll_loss": {"input": x, **rows},
+            "l1_loss": {"input": x, "target": f(2, 3), **loss},
+            "mse_loss": {"input": x, "target": f(2, 3), **loss},
             "batch_norm": {
-                "x": image, "training": True, "residual": f(2, 4, 4, 3), "activation": "leaky_relu",
+                "input": image, "training": True, "residual": f(2, 4, 4, 3), "activation": "leaky_relu",
                 "negative_slope": 0.1, **norm, **running,
             },
-            "group_norm": {"x": image, "num_groups": 3, **norm},
-            "instance_norm": {"x": image, "use_input_stats": True, **norm, **running},
-            "layer_norm": {"x": image, "normalized_shape": (3,), **norm},
-            "rms_norm": {"x": image, "normalized_shape": (3,), "weight": norm["weight"], "eps": 1e-5},
-            "adaptive_avg_pool2d": {"x": image, "output_size": (3, 2)},
+            "group_norm": {"input": image, "num_groups": 3, **norm},
+            "instance_norm": {"input": image, "use_input_stats": True, **norm, **running},
+            "layer_norm": {"input": image, "normalized_shape": (3,), **norm},
+            "rms_norm": {"input": image, "normalized_shape": (3,), "weight": norm["weight"], "eps": 1e-5},
+            "adaptive_avg_pool2d": {"input": image, "output_size": (3, 2)},
             "avg_pool2d": {**window, "count_include_pad": True},
             "max_pool2d": {**window, "dilation": 1},
             "norm": {"x": x, "p": 2, "dim": 1, "keepdim": False},
@@ -249,20 +305,39 @@ class Samples:
             "chunk": {"x": x, "chunks": 2, "dim": 0},
             "flatten": {"x": x, "start_dim": 0, "end_dim": 1},
             "flip": {"x": x, "dims": (0,)},
-            "pad": {"x": x, "padding": (1, 2), "mode": "constant", "value": 0.0},
+            "pad": {"input": x, "pad": (1, 2), "mode": "constant", "value": 0.0},
             "permute": {"x": x, "axes": (1, 0)},
             "split": {"x": x, "size": 1, "dim": 0},
             "squeeze": {"x": f(1, 3), "dim": 0},
             "transpose": {"x": x, "first": 0, "second": 1},
             "unsqueeze": {"x": x, "dim": 0},
         }  # fmt: skip
+        for name in alpha.functions.__all__:
+            if name not in {listed.split()[0] for listed in found}:
+                given = recorded(f"alpha.{name}", getattr(alpha, name), self.engine)
+                given = self.by_names(getattr(alpha, name)) if given is None else given
+                if given is not None:
+                    found[name] = given
+        return found
+
+    def by_names(self, function: Call) -> dict[str, Any] | None:
+        """Arguments that functions of matrices take, told by their names."""
+        matrix = alpha.tensor(np.array([[2, 1], [1, 3]], np.float32), engine=self.engine, requires_grad=True)
+        usual = {"A": matrix, "B": matrix, "L": matrix, "b": matrix, "x": matrix, "y": matrix, "tau": matrix[0], "n": 2,
+                 "tensors": [matrix, matrix], "upper": True}  # fmt: skip
+        found: dict[str, Any] = {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.default is parameter.empty and name not in usual:
+                return None
+            found[name] = usual[name] if parameter.default is parameter.empty else parameter.default
+        return found
 
     def methods(self) -> dict[str, dict[str, Any]]:
         """Arguments by the names of Tensor's methods, of a tensor (2, 3) on the graph unless given as ``self``."""
         x = self.floats(2, 3)
         flat = self.floats(2, 3, grad=False)
         reduction = {"dim": 1, "keepdim": False}
-        return {
+        found: dict[str, dict[str, Any]] = {
             "is_contiguous": {"order": (0, 1)}, "size": {"axis": 0}, "pow": {"exponent": 2},
             "clamp": {"min": 0, "max": 1}, "softmax": {"dim": 0}, "log_softmax": {"dim": 0},
             "astype": {"dtype": "int64"},
@@ -294,13 +369,22 @@ class Samples:
             "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
+            "register_post_accumulate_grad_hook": {"hook": lambda leaf: None},
             "__getitem__": {"key": 0}, "__setitem__": {"self": flat, "key": 0, "value": 1.0}, "__add__": {"y": x},
             "__radd__": {"other": 1.0}, "__sub__": {"y": x}, "__mul__": {"y": x}, "__truediv__": {"y": x},
             "__rtruediv__": {"other": 1.0}, "__pow__": {"exponent": 2}, "__rpow__": {"other": 2}, "__mod__": {"y": 2},
             "__floordiv__": {"y": 2}, "__matmul__": {"y": self.floats(3, 2)}, "__eq__": {"other": x},
             "__lt__": {"y": x}, "__and__": {"self": flat > 1, "other": flat > 1},
             "__iadd__": {"self": flat, "other": 1.0},
-                }  # fmt: skip
+        }  # fmt: skip
+        for name, method in vars(alpha.Tensor).items():
+            is_of_tensor = callable(method) and method is not getattr(alpha, name, None)
+            if is_of_tensor and name not in found and name.endswith("_") and not name.startswith("_"):
+                given = recorded(f"alpha.{name[:-1]}", getattr(alpha, name[:-1], None), self.engine)
+                if given is not None:
+                    first, *others = given
+                    found[name] = {"self": given[first].detach(), **{other: given[other] for other in others}}
+        return found
 
     def layers(self) -> dict[str, tuple[dict[str, Any], tuple[int, ...] | None]]:
         """Constructor's arguments by the names of layers, and the shape of an input; by default of ``defaults``."""
@@ -320,7 +404,7 @@ class Samples:
             found[f"Conv{axes}d"] = conv, shape
             found[f"ConvTranspose{axes}d"] = {**conv, "output_padding": 0}, shape
         window = {"kernel_size": 2, "stride": 2, "padding": 0, "ceil_mode": False}
-        return found | {
+        found |= {
             "GELU": ({"approximate": "tanh"}, (2, 3)),
             "AdaptiveAvgPool2d": ({"output_size": 2}, image),
             "AvgPool2d": ({**window, "count_include_pad": True}, image),
@@ -353,6 +437,13 @@ class Samples:
             "ParameterList": ({"values": [self.floats(2, grad=False)]}, None),
             "ParameterDict": ({"parameters": {"a": self.floats(2, grad=False)}}, None),
         }  # fmt: skip
+        for name in nn.__all__:
+            kind = getattr(nn, name)
+            if isinstance(kind, type) and kind is not nn.Module and name not in found:
+                arguments = usual(kind)
+                if arguments is not None:
+                    found[name] = arguments, None
+        return found
 
     def others(self) -> dict[str, Sample]:
         """Optimizers (with a step), schedulers (with three), initialisers, utilities, switches."""
@@ -361,8 +452,27 @@ class Samples:
         common = {"params": [parameter], "lr": 0.1, "weight_decay": 0.1}
         found: dict[str, Sample] = {
             "optim.SGD": (optim.SGD, {**common, "momentum": 0.9, "dampening": 0.0, "nesterov": True}),
-            "optim.Adam": (optim.Adam, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.ASGD": (optim.ASGD, {**common, "lambd": 0.1, "alpha": 0.7, "t0": 2.0}),
+            "optim.Adadelta": (optim.Adadelta, {**common, "rho": 0.9, "eps": 1e-6}),
+            "optim.Adafactor": (
+                optim.Adafactor, {**common, "beta2_decay": -0.8, "eps": (1e-8, 1e-3), "d": 1.0, "maximize": True},
+            ),
+            "optim.Adagrad": (
+                optim.Adagrad, {**common, "lr_decay": 0.1, "initial_accumulator_value": 0.1, "eps": 1e-8},
+            ),
+            "optim.Adam": (optim.Adam, {
+                **common, "betas": (0.9, 0.99), "eps": 1e-8, "amsgrad": True, "maximize": True, "foreach": False,
+                "capturable": False,
+            }),
             "optim.AdamW": (optim.AdamW, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.Adamax": (optim.Adamax, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.NAdam": (optim.NAdam, {
+                **common, "betas": (0.9, 0.99), "eps": 1e-8, "momentum_decay": 0.004, "decoupled_weight_decay": True,
+            }),
+            "optim.RAdam": (optim.RAdam, {**common, "betas": (0.9, 0.99), "eps": 1e-8}),
+            "optim.Rprop": (
+                optim.Rprop, {"params": [parameter], "lr": 0.1, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50.0)},
+            ),
             "optim.Muon": (optim.Muon, {
                 **common, "momentum": 0.9, "nesterov": True, "ns_coefficients": (3.0, -4.0, 2.0), "eps": 1e-7,
                 "ns_steps": 2, "adjust_lr_fn": "original", "rescale": True,
@@ -379,6 +489,26 @@ class Samples:
             "final_div_factor": 1e4, "three_phase": False,
         }  # fmt: skip
         schedulers: dict[str, Sample] = {
+            "ChainedScheduler": (optim.ChainedScheduler, {"schedulers": [optim.StepLR(sgd, 2)], "optimizer": sgd}),
+            "ConstantLR": (optim.ConstantLR, {"optimizer": sgd, "factor": 0.5, "total_iters": 2}),
+            "CosineAnnealingWarmRestarts": (
+                optim.CosineAnnealingWarmRestarts, {"optimizer": sgd, "T_0": 2, "T_mult": 2, "eta_min": 0.0}
+            ),
+            "CyclicLR": (optim.CyclicLR, {
+                "optimizer": sgd, "base_lr": 0.1, "max_lr": 0.2, "step_size_up": 3, "step_size_down": 4,
+                "mode": "exp_range", "gamma": 0.9, "scale_mode": "cycle", "cycle_momentum": True,
+                "base_momentum": 0.8, "max_momentum": 0.9, "last_epoch": -1,
+            }),
+            "MultiplicativeLR": (optim.MultiplicativeLR, {"optimizer": sgd, "lr_lambda": lambda epoch: 0.5}),
+            "PolynomialLR": (optim.PolynomialLR, {"optimizer": sgd, "total_iters": 4, "power": 2.0}),
+            "ReduceLROnPlateau": (optim.ReduceLROnPlateau, {
+                "optimizer": sgd, "mode": "min", "factor": 0.5, "patience": 1, "threshold": 1e-4,
+                "threshold_mode": "rel", "cooldown": 1, "min_lr": 0.0, "eps": 1e-8,
+            }),
+            "SWALR": (
+                optim.swa_utils.SWALR,
+                {"optimizer": sgd, "swa_lr": 0.1, "anneal_epochs": 3, "anneal_strategy": "cos"},
+            ),
             "CosineAnnealingLR": (optim.CosineAnnealingLR, {"optimizer": sgd, "T_max": 5, "eta_min": 0.0}),
             "ExponentialLR": (optim.ExponentialLR, {"optimizer": sgd, "gamma": 0.5}),
             "LambdaLR": (optim.LambdaLR, {"optimizer": sgd, "lr_lambda": lambda epoch: 0.5}),
@@ -402,6 +532,22 @@ class Samples:
         found["optim.clip_grad_norm_"] = (
             optim.clip_grad_norm_,
             {"parameters": [parameter], "max_norm": 1.0, "norm_type": 2.0, "error_if_nonfinite": False},
+        )
+        found["optim.LBFGS"] = optim.LBFGS, {
+            "params": [parameter], "lr": 0.1, "max_iter": 2, "max_eval": 3, "tolerance_grad": 0.1,
+            "tolerance_change": 0.1, "history_size": 2, "line_search_fn": "strong_wolfe",
+        }  # fmt: skip
+        found["optim.swa_utils.AveragedModel"] = (
+            optim.swa_utils.AveragedModel,
+            {"model": model, "avg_fn": optim.swa_utils.get_ema_avg_fn(), "use_buffers": False},
+        )
+        found["nn.utils.get_total_norm"] = (
+            nn.utils.get_total_norm,
+            {"tensors": [parameter], "norm_type": 2.0, "error_if_nonfinite": False, "foreach": None},
+        )
+        found["nn.utils.clip_grads_with_norm_"] = (
+            nn.utils.clip_grads_with_norm_,
+            {"parameters": [parameter], "max_norm": 1.0, "total_norm": self.floats(1, grad=False)},
         )
         found["optim.clip_grad_value_"] = optim.clip_grad_value_, {"parameters": [parameter], "clip_value": 1.0}
         for name in dir(nn.init):
@@ -429,6 +575,12 @@ class Samples:
             "set_image_layout": (layout_of, {"layout": "NHWC"}),
             "no_grad": (lambda on: alpha.set_grad_enabled(on).__enter__(), {"on": True}),
             "linalg.gemv": (alpha.linalg.gemv, {"A": x, "x": self.floats(3), "trans": False}),
+            **{
+                f"linalg.{name}": (getattr(alpha.linalg, name), given)
+                for name in alpha.linalg.__all__
+                if name not in ("gemv", "ger", "ger_")
+                and (given := self.by_names(getattr(alpha.linalg, name))) is not None
+            },
             "assert_close": (alpha_testing().assert_close, {"actual": x, "expected": x, "rtol": 0.0, "atol": 0.0}),
             "gradcheck": (
                 lambda **given: alpha_testing().gradcheck(alpha.exp, given.pop("x"), **given),
@@ -456,7 +608,7 @@ def _stepping(make: Call) -> Call:
     def run(**arguments: Any) -> None:
         made = make(**arguments)
         for _ in range(3):
-            made.step()
+            made.step(1.0) if isinstance(made, optim.ReduceLROnPlateau) else made.step()
 
     return run
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import alpha
 from alpha import nn, optim
+from alpha.nn.function_layer import FunctionLayer
 from tests.robustness.records import RECORDS
 
 _NO_FUNCTION = "makes no tensor from tensors: it sets or tells a mode, an engine or a generator's place"
@@ -14,8 +15,11 @@ _LEAF = "tells or sets what a tensor is; other calls go through it all the time"
 _FILES = "reads and writes files: the storms on checkpoints try it"
 _MODULE = "holds other modules or parameters and computes nothing itself"
 _STATE = "keeps state over many steps: the tests of nn and optim compare it with PyTorch"
+_COMPARED = "has weights of its own: its own tests compare it with PyTorch, and give it bad arguments"
+_LAZY = "becomes the layer that it stands for: its own tests compare it with that"
 _DEVICE = "needs a second engine"
 _CALLS = "calls one function that has a record"
+_OPINFO = "PyTorch's own samples hold its results and gradients (tests/opinfo), hostile.py its errors"
 _WRITES = "writes into a tensor what a function with a record makes of it, as others do that have records"
 
 _LEAF_METHODS = """
@@ -25,11 +29,30 @@ __copy__ dense strided view dim numel element_size size stride memory_order is_c
 retain_grad register_hook T
 """
 
+_PRODUCTS = ("dot", "gemv", "ger", "ger_", "matmul", "outer")
+_MATRICES = """
+cholesky cholesky_inverse cholesky_solve det inverse logdet matrix_exp matrix_power pinverse qr slogdet svd
+triangular_solve
+"""
+
+_COMPOSED = "is made of functions that have records: its own tests compare it with PyTorch"
+
+_COMPOSITIONS = """
+alpha.addbmm alpha.addmm alpha.addmv alpha.addr alpha.aminmax alpha.as_strided_scatter alpha.baddbmm alpha.bmm
+alpha.broadcast_shapes alpha.broadcast_tensors alpha.cartesian_prod alpha.chain_matmul alpha.combinations
+alpha.concatenate alpha.cross alpha.dist alpha.dsplit alpha.einsum alpha.ger alpha.gradient alpha.hsplit alpha.inner
+alpha.kron alpha.linalg.cross alpha.linalg.diagonal alpha.linalg.multi_dot alpha.linalg.vecdot alpha.linalg.vector_norm
+alpha.mm alpha.mv alpha.renorm alpha.resolve_conj alpha.resolve_neg alpha.slice_scatter alpha.split_with_sizes
+alpha.std_mean alpha.sum_to_size alpha.tensordot alpha.unflatten alpha.Tensor.unflatten alpha.var_mean alpha.vdot
+alpha.vsplit
+"""
+
 _CALLING_METHODS = """
 broadcast_to expand_as repeat reshape_as tile view_as where type_as new_tensor new_empty new_zeros new_ones new_full
 """
 
 _WRITING_METHODS = """
+clamp_ cumsum_ masked_fill_ relu_ addbmm_ addmm_ addmv_ addr_ baddbmm_ fill_diagonal_ renorm_ tril_ triu_
 absolute_ acos_ acosh_ addcdiv_ addcmul_ arccos_ arccosh_ arcsin_ arcsinh_ arctan2_ arctan_ arctanh_ asin_ asinh_
 atan2_ atan_ atanh_ bitwise_and_ bitwise_left_shift_ bitwise_not_ bitwise_or_ bitwise_right_shift_ bitwise_xor_ clamp_
 clamp_max_ clamp_min_ clip_ copysign_ cosh_ cumsum_ deg2rad_ digamma_ divide_ erfc_ erfinv_ exp2_ fix_ float_power_
@@ -47,6 +70,15 @@ _OTHER_NAMES = """
 absolute clip divide greater greater_equal less less_equal multiply negative not_equal
 sgn subtract true_divide
 """
+
+_PADS = ("Zero", "Constant", "Reflection", "Replication", "Circular")
+
+
+def _layer(name: str) -> type:
+    """A public class of nn; of what is none, ``object``."""
+    found = getattr(nn, name)
+    return found if isinstance(found, type) else object
+
 
 EXCLUDED: dict[str, str] = {
     **dict.fromkeys(
@@ -88,6 +120,15 @@ EXCLUDED: dict[str, str] = {
         _NO_FUNCTION,
     ),
     **dict.fromkeys(("alpha.load", "alpha.save"), _FILES),
+    **dict.fromkeys([f"alpha.linalg.{name}" for name in alpha.linalg.__all__ if name not in _PRODUCTS], _OPINFO),
+    **dict.fromkeys([f"alpha.{name}" for name in _MATRICES.split()], _OPINFO),
+    "alpha.inference_mode": _NO_FUNCTION,
+    "alpha.is_inference_mode_enabled": _NO_FUNCTION,
+    "alpha.Tensor.register_post_accumulate_grad_hook": _LEAF,
+    **dict.fromkeys(
+        ("alpha.asarray", "alpha.from_dlpack", "alpha.frombuffer"),
+        "takes other libraries' objects, whose memory it shares: test_exchange tries it",
+    ),
     "alpha.graph": "captures a step on a device: its own tests replay it",
     **dict.fromkeys(
         ("alpha.random.philox", "alpha.random.words", "alpha.random.uniforms"),
@@ -98,6 +139,7 @@ EXCLUDED: dict[str, str] = {
     "alpha.Generator": "keeps a place in a sequence: test_random draws from it",
     "alpha.device": "names an engine: its own tests ask for all that it tells",
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _CALLING_METHODS.split()], _CALLS),
+    **dict.fromkeys(_COMPOSITIONS.split(), _COMPOSED),
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _WRITING_METHODS.split()], _WRITES),
     **dict.fromkeys([f"{space}.{name}" for space in ("alpha", "nn.functional") for name in _WRITING.split()], _WRITES),
     **dict.fromkeys([f"alpha.special.{name}" for name in _OF_OTHERS.split()], "another name of a function of alpha's"),
@@ -125,31 +167,95 @@ EXCLUDED: dict[str, str] = {
         ),
         _MODULE,
     ),
+    **dict.fromkeys(
+        [f"{space}.upsample{kind}" for space in ("alpha", "nn.functional") for kind in ("", "_nearest", "_bilinear")],
+        "calls interpolate, which has a record",
+    ),
+    "nn.functional.one_hot": "alpha.one_hot, which has a record",
+    **dict.fromkeys(
+        (
+            "nn.GRU",
+            "nn.GRUCell",
+            "nn.LSTM",
+            "nn.LSTMCell",
+            "nn.MultiheadAttention",
+            "nn.RNN",
+            "nn.RNNBase",
+            "nn.RNNCell",
+            "nn.RNNCellBase",
+            "nn.Transformer",
+            "nn.TransformerDecoder",
+            "nn.TransformerDecoderLayer",
+            "nn.TransformerEncoder",
+            "nn.TransformerEncoderLayer",
+        ),
+        _COMPARED,
+    ),
+    **dict.fromkeys(
+        (
+            "nn.LazyBatchNorm1d",
+            "nn.LazyBatchNorm2d",
+            "nn.LazyConv1d",
+            "nn.LazyConv2d",
+            "nn.LazyConv3d",
+            "nn.LazyConvTranspose1d",
+            "nn.LazyConvTranspose2d",
+            "nn.LazyConvTranspose3d",
+            "nn.LazyLinear",
+            "nn.UninitializedBuffer",
+            "nn.UninitializedParameter",
+        ),
+        _LAZY,
+    ),
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     "nn.init.whiten_patches_": "its own tests hold the covariance of its results; eigenvectors have no single value",
     **dict.fromkeys(
         (
             "nn.BatchNorm1d",
             "nn.BatchNorm2d",
+            "nn.BatchNorm3d",
+            "nn.Bilinear",
+            "nn.EmbeddingBag",
             "nn.GroupNorm",
+            "nn.InstanceNorm1d",
             "nn.InstanceNorm2d",
+            "nn.InstanceNorm3d",
             "nn.LayerNorm",
             "nn.PReLU",
             "nn.RMSNorm",
             "nn.Dropout",
             "nn.Embedding",
             "nn.Flatten",
+            "nn.Unflatten",
+            *(f"nn.{name}" for name in nn.__all__ if issubclass(_layer(name), FunctionLayer)),
+            *(f"nn.{kind}Pad{n}d" for kind in _PADS for n in (1, 2, 3)),
         ),
         "calls one function that has a record with the same arguments",
     ),
     **dict.fromkeys(
         (
+            "optim.ASGD",
+            "optim.Adadelta",
+            "optim.Adafactor",
+            "optim.Adagrad",
+            "optim.Adamax",
             "optim.AveragedModel",
+            "optim.ChainedScheduler",
+            "optim.ConstantLR",
+            "optim.CosineAnnealingWarmRestarts",
+            "optim.CyclicLR",
+            "optim.LBFGS",
             "optim.LRScheduler",
             "optim.LambdaLR",
+            "optim.MultiplicativeLR",
             "optim.Muon",
+            "optim.NAdam",
             "optim.OneCycleLR",
             "optim.Optimizer",
+            "optim.PolynomialLR",
+            "optim.RAdam",
+            "optim.ReduceLROnPlateau",
+            "optim.Rprop",
             "optim.SequentialLR",
         ),
         _STATE,

@@ -184,7 +184,7 @@ def test_a_network_of_no_images(engine: Engine, training: bool) -> None:
     assert y.shape == (0, 5)
     loss = F.cross_entropy(y, alpha.zeros(0, engine=engine).long())
     assert math.isnan(loss.item())  # the mean of nothing, as in PyTorch
-    F.cross_entropy(net(x), alpha.zeros(0, engine=engine).long(), "sum").backward()
+    F.cross_entropy(net(x), alpha.zeros(0, engine=engine).long(), reduction="sum").backward()
     assert x.grad is not None and x.grad.shape == x.shape
     for parameter in net.parameters():
         assert parameter.grad is not None and not np.asarray(parameter.grad).any()

@@ -910,31 +910,33 @@ class ConstantBatch(Constant):
     "sample",
     [
         None,
-        5,
-        "ab",
-        (IMAGE,),
-        (IMAGE, 1, 2),
         (None, 1),
-        ("image", 1),
-        ({}, 1),
-        ([[1], [2, 3]], 1),
         (Odd(), 1),
         (IMAGE.astype(complex), 1),
         (np.array(["1"]), 1),
         (IMAGE, None),
-        (IMAGE, "1"),
-        (IMAGE, 1.0),
         (IMAGE, Odd()),
-        (IMAGE, [[1], [2, 3]]),
         (IMAGE, 2**63),
         (IMAGE, 2**70),
-        (IMAGE, np.zeros((3, 3), int)),
+        (IMAGE, np.array(2**63, np.uint64)),
     ],
-    ids=range(20),
+    ids=range(10),
 )
 def test_a_sample_that_is_none_is_told(sample: Any) -> None:
-    with pytest.raises(errors.AlphaError, match=r"^\[DataLoader\] expected .*, got .*: "):
+    with pytest.raises(errors.AlphaError, match=r"^\[(DataLoader|default_collate|tensor)\] expected .*, got .*"):
         next(iter(DataLoader(Constant(sample), 2, prefetch=0)))
+
+
+@pytest.mark.parametrize(
+    "samples", [[(IMAGE, 1), (IMAGE, 1.0)], [(IMAGE, 1), (IMAGE[:1], 1)], [(IMAGE, 1), (IMAGE,)]], ids=range(3)
+)
+def test_a_sample_unlike_the_first_is_told(samples: Any) -> None:
+    class Changing(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            return samples[index]
+
+    with pytest.raises(errors.AlphaError, match=r"^\[DataLoader\] expected .*, got .*: "):
+        next(iter(DataLoader(Changing(2), 2, prefetch=0)))
 
 
 @pytest.mark.parametrize(
@@ -970,7 +972,7 @@ def test_other_arguments_that_make_no_sense_are_told() -> None:
         lambda: transforms.Compose(None),  # type: ignore[arg-type]
         lambda: transforms.RandomCrop(2.5),  # type: ignore[arg-type]
         lambda: transforms.RandomCrop("22"),  # type: ignore[arg-type]
-        lambda: transforms.RandomCrop(2, None),  # type: ignore[arg-type]
+        lambda: transforms.RandomCrop(2, "1"),
         lambda: transforms.Normalize("grey", 1),  # type: ignore[arg-type]
         lambda: transforms.RandomHorizontalFlip("often"),  # type: ignore[arg-type]
         lambda: transforms.ToUnitRange()([[1]], np.random.default_rng()),  # type: ignore[arg-type]

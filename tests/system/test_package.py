@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-FOLDERS = ("nn", "optim", "datasets", "cu32")
+FOLDERS = ("nn", "optim", "models", "datasets", "cu32")
 """The folders beside alpha that are its packages."""
 
 BOTH = """

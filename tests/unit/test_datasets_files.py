@@ -87,7 +87,7 @@ def test_a_pickle_cannot_call_anything(tmp_path: Path, function: Callable[..., A
     argument = f"__import__('os').mkdir({str(target)!r})" if function is eval else str(target)
     for protocol in (0, 2, 4):
         (tmp_path / "file").write_bytes(pickle.dumps({"data": Harmful(function, argument)}, protocol))
-        with pytest.raises(errors.DataError, match=r"got UnpicklingError: it names .*, which is no data: advice"):
+        with pytest.raises(errors.DataError, match=r"got one that names .*, which is no data: advice"):
             load_dict("test", tmp_path / "file", "advice")
     assert not target.exists()
 
@@ -95,14 +95,14 @@ def test_a_pickle_cannot_call_anything(tmp_path: Path, function: Callable[..., A
 def test_a_dotted_name_does_not_lead_into_a_module(tmp_path: Path) -> None:
     dotted = b"\x80\x04\x8c\x05numpy\x8c\x0bndarray.dot\x93."  # STACK_GLOBAL numpy, "ndarray.dot"
     (tmp_path / "file").write_bytes(dotted)
-    with pytest.raises(errors.DataError, match=r"it names numpy.ndarray.dot, which is no data"):
+    with pytest.raises(errors.DataError, match=r"names numpy.ndarray.dot, which is no data"):
         load_dict("test", tmp_path / "file", "advice")
 
 
 @pytest.mark.parametrize("dtype", [np.float64, object, np.dtype([("a", "u1")])])
 def test_only_byte_arrays_are_rebuilt(tmp_path: Path, dtype: Any) -> None:
     (tmp_path / "file").write_bytes(pickle.dumps({"data": np.zeros(3, dtype)}))
-    with pytest.raises(errors.DataError, match="an array of another dtype than uint8"):
+    with pytest.raises(errors.DataError, match=r"expected arrays of uint8 in .*float64|got an array of (object|\|V1)"):
         load_dict("test", tmp_path / "file", "advice")
 
 
@@ -224,8 +224,8 @@ def damage(small_cifar: Path, kind: str) -> str:
     ("kind", "reason"),
     [
         ("missing", "expected the file .*, got none"),
-        ("truncated", "got UnpicklingError"),
-        ("empty", "got EOFError"),
+        ("truncated", "got a truncated or damaged pickle"),
+        ("empty", "got a truncated or damaged pickle"),
         ("no dict", "got list"),
         ("no data", r"expected uint8 pixels \(4, 3072\) under 'data' in .*, got none"),
         ("few images", r"expected uint8 pixels \(4, 3072\) under 'data' in .*, got an array \(3, 3072\)"),

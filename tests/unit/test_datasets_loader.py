@@ -215,7 +215,7 @@ def test_a_resumed_run_goes_on_to_the_bit(
     batch_size = min(batch_size, n)
 
     def fresh(seed: int) -> DataLoader:
-        return DataLoader(images(n), batch_size, shuffle, drop_last, seed=seed, prefetch=prefetch)
+        return DataLoader(images(n), batch_size, shuffle, drop_last=drop_last, seed=seed, prefetch=prefetch)
 
     loader = fresh(7)
     whole = [batch for _ in range(3) for batch in contents(loader)]

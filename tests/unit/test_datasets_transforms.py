@@ -98,7 +98,7 @@ def test_random_crop_refuses_impossible_windows() -> None:
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
 def test_random_crop_pads_as_numpy_does(mode: str) -> None:
-    images, crop = pixels(60, 4, 5, 2), transforms.RandomCrop((4, 5), 3, mode)
+    images, crop = pixels(60, 4, 5, 2), transforms.RandomCrop((4, 5), 3, padding_mode=mode)
     padded = np.pad(images, ((0, 0), (3, 3), (3, 3), (0, 0)), mode=mode)  # type: ignore[call-overload]
     tops, lefts = crop.draw(images, generator(3))
     expected = [image[top : top + 4, left : left + 5] for image, top, left in zip(padded, tops, lefts, strict=True)]
@@ -109,9 +109,9 @@ def test_random_crop_pads_as_numpy_does(mode: str) -> None:
 
 def test_random_crop_refuses_other_modes_and_images_too_small_to_mirror() -> None:
     with pytest.raises(errors.ArgumentError, match=r"expected padding_mode constant, edge, .*, got 'mirror'"):
-        transforms.RandomCrop(4, 1, "mirror")
+        transforms.RandomCrop(4, 1, padding_mode="mirror")
     with pytest.raises(errors.ShapeError, match="expected images of 4 pixels or more a side for padding 3 by reflect"):
-        transforms.RandomCrop(3, 3, "reflect")(pixels(2, 3, 8, 3), generator())
+        transforms.RandomCrop(3, 3, padding_mode="reflect")(pixels(2, 3, 8, 3), generator())
 
 
 def batch_generator(seed: int, epoch: int, indices: Any) -> BatchGenerator:

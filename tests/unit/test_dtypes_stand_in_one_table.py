@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("alpha", "nn", "optim", "cu32", "datasets")
+PACKAGES = ("alpha", "models", "nn", "optim", "cu32", "datasets")
 
 NAMES = {"float32", "float64", "uint8", "int32", "int64", "bool_"}
 OTHER_NAMES = {"float16", "bfloat16", "complex64", "complex128", "int8", "int16", "uint16", "uint32", "uint64"}
@@ -23,14 +23,16 @@ EXCEPT = {
     "alpha/cpu/loops": "LLVM's two types of floats, by their bits",
     "alpha/dtypes.py": "the table",
     "alpha/expressions/fit.py": "a polynomial's coefficients, rounded to either of two widths, by their bits",
+    "alpha/utils/tensorboard": "pixels are bytes",
     "cu32/arrays.py": "words of 1, 4 and 8 bytes, which kernels move whatever they stand for",
     "cu32/conv": KERNELS,
     "cu32/driver.py": "how a kernel's arguments are packed, which are no tensors",
     "cu32/scalars.py": "C++'s two types of floats, by their bits",
+    "alpha/torch_file.py": "PyTorch's names of dtypes in its files, also of those that Tensor has not",
     "cu32/structs.py": "how the fields of a kernel's structs are packed",
     "datasets/dataset.py": "pixels are bytes",
     "datasets/transforms.py": "pixels are bytes",
-    "datasets/unpickle.py": "pixels are bytes, and what NumPy calls them in a file",
+    "datasets/unpickle.py": "pixels are bytes",
     "optim/optimizer.py": "a state's arrays may be another library's, which has names of its own",
 }
 """Files that may decide by dtypes' names, with the reason."""

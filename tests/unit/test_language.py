@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("alpha", "nn", "optim", "datasets", "cu32", "benchmarks", "examples", "tests")
+FOLDERS = ("alpha", "nn", "optim", "models", "datasets", "cu32", "benchmarks", "examples", "tests")
 
 WORDS = {"bed", "beds", "board", "boards", "patience", "outlook", "question", "questions", "beside"}
 """Words that no name has as a part."""
@@ -37,6 +37,9 @@ A_FOR_PER = re.compile(
 
 PRODUCTS = {"TensorBoard"}
 """Names of products, which are spelled as their makers do."""
+
+PYTORCHS = {"patience"}
+"""Arguments that are named as PyTorch names them."""
 
 
 def sources() -> Iterator[tuple[str, str]]:
@@ -66,7 +69,7 @@ def names(tree: ast.AST) -> Iterator[str]:
 
 def is_unclear(name: str) -> bool:
     """Whether a name contains, or is, one of the listed words."""
-    if name in PRODUCTS or name.startswith("test_"):
+    if name in PRODUCTS | PYTORCHS or name.startswith("test_"):
         return False
     parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
     return not WORDS.isdisjoint(parts) or (len(parts) == 1 and parts[0] in NAMES)

@@ -166,7 +166,7 @@ def test_registering_by_function() -> None:
         (lambda net: net.register_buffer("b", [1.0]), "[register_buffer] expected a Tensor or None for b, got list"),
         (lambda net: net.register_parameter("p", alpha.tensor([1.0])), "[register_parameter] expected a Parameter"),
         (lambda net: net.register_parameter("forward", None), "[register_parameter] expected a name that Net"),
-        (lambda net: net.add_module("m", 3), "[add_module] expected a Module for 'm', got int"),
+        (lambda net: net.add_module("m", 3), "[add_module] expected a Module or None for 'm', got int"),
         (lambda net: net.add_module("eval", Scale()), "[add_module] expected a name that Net does not use yet"),
         (lambda net: setattr(net, "scale", alpha.tensor(1.0)), "[Net] expected a Parameter for scale, got a Tensor"),
         (lambda net: net.train("no"), "[train] expected True or False, got 'no'"),
@@ -409,7 +409,7 @@ def test_repr_is_a_tree() -> None:
         "  (act): LeakyReLU(negative_slope=0.2)\n"
         "  (head): Sequential(\n"
         "    (0): Linear(in_features=8, out_features=2, bias=True)\n"
-        "    (1): Dropout(p=0.1)\n"
+        "    (1): Dropout(p=0.1, inplace=False)\n"
         "  )\n"
         ")"
     )

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-OURS = {"cu32", "datasets", "nn", "optim"}
+OURS = {"cu32", "datasets", "models", "nn", "optim"}
 """The folders beside alpha that are its packages."""
 
 
 def _sources() -> Iterator[Path]:
-    for folder in ("alpha", "benchmarks", "cu32", "datasets", "examples", "nn", "optim", "tests"):
+    for folder in ("alpha", "benchmarks", "cu32", "datasets", "examples", "models", "nn", "optim", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if not any(parent.is_symlink() for parent in path.parents):
                 yield path

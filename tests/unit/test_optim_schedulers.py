@@ -41,8 +41,77 @@ SCHEDULES: dict[str, Make] = {
     "one cycle in three phases": lambda m, o: m.OneCycleLR(
         o, 0.5, total_steps=50, three_phase=True, pct_start=0.35, base_momentum=0.5, max_momentum=[0.9, 0.7]
     ),
+    "constant": lambda m, o: m.ConstantLR(o, 0.25, total_iters=7),
+    "polynomial": lambda m, o: m.PolynomialLR(o, total_iters=30, power=2.5),
+    "multiplicative": lambda m, o: m.MultiplicativeLR(o, [lambda step: 0.9, lambda step: 1 / (1 + step)]),
+    "restarts": lambda m, o: m.CosineAnnealingWarmRestarts(o, 4, eta_min=1e-3),
+    "longer restarts": lambda m, o: m.CosineAnnealingWarmRestarts(o, 3, T_mult=2),
+    "triangles": lambda m, o: m.CyclicLR(o, 0.01, 0.1, step_size_up=5),
+    "lower triangles": lambda m, o: m.CyclicLR(
+        o, [0.01, 0.02], [0.1, 0.2], step_size_up=3, step_size_down=8, mode="triangular2", base_momentum=0.7
+    ),
+    "exponential triangles": lambda m, o: m.CyclicLR(
+        o, 0.01, 0.1, step_size_up=4, mode="exp_range", gamma=0.97, cycle_momentum=False
+    ),
+    "triangles of one's own": lambda m, o: m.CyclicLR(
+        o, 0.01, 0.1, step_size_up=4, scale_fn=lambda step: 1 / (1 + step), scale_mode="iterations"
+    ),
+    "chained": lambda m, o: m.ChainedScheduler(
+        [m.ConstantLR(o, 0.1, total_iters=5), m.ExponentialLR(o, 0.9), m.MultiStepLR(o, [7, 20], 0.5)]
+    ),
+    "a chain with a cosine": lambda m, o: m.ChainedScheduler([m.LinearLR(o, 0.5), m.CosineAnnealingLR(o, 11, 1e-3)], o),
+    "a sequence of all kinds": lambda m, o: m.SequentialLR(
+        o,
+        [
+            m.ConstantLR(o, 0.5, 3),
+            m.PolynomialLR(o, 4),
+            m.MultiplicativeLR(o, lambda step: 1.1),
+            m.CosineAnnealingWarmRestarts(o, 3),
+        ],
+        [4, 9, 15],
+    ),
+    "one's own": lambda m, o: _inverse(m)(o, 0.05),
+    "a cosine after a warm-up of one's own": lambda m, o: _warm(m)(o, 20),
+    "annealed to an average": lambda m, o: _swa(m)(o, [0.05, 0.1], anneal_epochs=6),
+    "annealed on a line": lambda m, o: _swa(m)(o, 0.05, anneal_epochs=4, anneal_strategy="linear"),
+    "annealed at once": lambda m, o: _swa(m)(o, 0.05, anneal_epochs=0),
     "one cycle of rates alone": lambda m, o: m.OneCycleLR(o, 0.5, total_steps=41, cycle_momentum=False),
 }
+
+
+def _inverse(m: Any) -> Any:
+    """A scheduler as users of PyTorch write them."""
+
+    class InverseLR(m.LRScheduler):  # type: ignore[misc]
+        def __init__(self, optimizer: Any, decay: float, last_epoch: int = -1) -> None:
+            self.decay = decay
+            self.calls = 0
+            super().__init__(optimizer, last_epoch)
+
+        def get_lr(self) -> list[float]:
+            self.calls += 1
+            return [base / (1 + self.decay * self.last_epoch + self.calls) for base in self.base_lrs]
+
+    return InverseLR
+
+
+def _warm(m: Any) -> Any:
+    class WarmCosineLR(m.CosineAnnealingLR):  # type: ignore[misc]
+        def get_lr(self) -> list[float]:
+            if self.last_epoch < 4:
+                return [base * (self._step_count + 1) / 5 for base in self.base_lrs]
+            found: list[float] = super().get_lr()
+            return found
+
+    return WarmCosineLR
+
+
+def _swa(m: Any) -> Any:
+    if m is optim.lr_scheduler:
+        return optim.swa_utils.SWALR
+    from torch.optim.swa_utils import SWALR
+
+    return SWALR
 
 
 def our_optimizer(kind: str = "SGD", **options: Any) -> optim.Optimizer:
@@ -211,3 +280,134 @@ def test_a_sequence_checks_its_members_before_it_changes_one() -> None:
         with pytest.raises(CheckpointError):
             sequence.load_state_dict(wrong)
         assert sequence.state_dict() == state
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m, o, last: m.StepLR(o, 3, last_epoch=last),
+        lambda m, o, last: m.MultiStepLR(o, [4, 9], last_epoch=last),
+        lambda m, o, last: m.ConstantLR(o, 0.5, 7, last_epoch=last),
+        lambda m, o, last: m.LinearLR(o, 0.5, total_iters=9, last_epoch=last),
+        lambda m, o, last: m.ExponentialLR(o, 0.9, last_epoch=last),
+        lambda m, o, last: m.PolynomialLR(o, 12, last_epoch=last),
+        lambda m, o, last: m.CosineAnnealingLR(o, 11, last_epoch=last),
+        lambda m, o, last: m.LambdaLR(o, lambda step: 1 / (1 + step), last_epoch=last),
+        lambda m, o, last: m.MultiplicativeLR(o, lambda step: 0.9, last_epoch=last),
+        lambda m, o, last: m.CosineAnnealingWarmRestarts(o, 4, last_epoch=last),
+        lambda m, o, last: m.CyclicLR(o, 0.3, 0.5, 4, last_epoch=last),
+    ],
+)
+def test_a_schedule_starts_from_a_later_step_as_pytorchs(make: Any) -> None:
+    import torch
+
+    made = []
+    for module, schedules in ((optim, optim.lr_scheduler), (torch.optim, torch.optim.lr_scheduler)):
+        param = alpha.zeros(3).requires_grad_() if module is optim else torch.nn.Parameter(torch.zeros(3))
+        groups = [{"params": [param], "lr": 0.2, "initial_lr": 0.3}]
+        made.append(make(schedules, module.SGD(groups, lr=0.1, momentum=0.9), 5))
+    ours, theirs = made
+    for step in range(9):
+        assert ours.last_epoch == theirs.last_epoch == 6 + step
+        np.testing.assert_allclose(options_of(ours.optimizer), options_of(theirs.optimizer), rtol=1e-12)
+        theirs.optimizer.step()
+        ours.step()
+        theirs.step()
+    with pytest.raises(ArgumentError, match=r"expected groups with initial_lr for last_epoch 3, got none"):
+        make(optim.lr_scheduler, our_optimizer(momentum=0.9), 3)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"patience": 1, "cooldown": 2},
+        {
+            "mode": "max",
+            "factor": 0.5,
+            "patience": 0,
+            "threshold": 0.05,
+            "threshold_mode": "abs",
+            "min_lr": [0.05, 0.0],
+        },
+        {"patience": 2, "threshold": 0.3, "eps": 0.02, "min_lr": 0.001},
+        {"mode": "max", "patience": 1, "threshold": 0.1},
+    ],
+)
+def test_a_plateau_is_pytorchs(options: dict[str, Any]) -> None:
+    import torch
+
+    params = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    theirs = torch.optim.SGD([{"params": params[:1]}, {"params": params[1:], "lr": 0.02}], lr=0.3)
+    ours = our_optimizer()
+    expected = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, **options)
+    scheduler = optim.ReduceLROnPlateau(ours, **options)
+    rng = np.random.default_rng(5)
+    for step in range(30):
+        metric = float(rng.choice([1.0, 0.9, 0.95, 1.2, math.nan, 0.5]))
+        scheduler.step(alpha.tensor(metric, dtype="float64") if step % 2 else metric)
+        expected.step(metric)
+        assert scheduler.get_last_lr() == expected.get_last_lr()
+        assert (scheduler.num_bad_epochs, scheduler.best) == (expected.num_bad_epochs, expected.best)
+        if step == 14:
+            state = scheduler.state_dict()
+            ours = our_optimizer()
+            scheduler = optim.ReduceLROnPlateau(ours, **options).load_state_dict(state)
+    assert scheduler.get_last_lr() != [0.3, 0.02]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("T_mult", [1, 2])
+def test_restarts_take_parts_of_epochs_as_pytorchs(T_mult: int) -> None:
+    import torch
+
+    theirs = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=0.3)
+    ours = optim.SGD([alpha.zeros(3).requires_grad_()], lr=0.3)
+    expected = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(theirs, 3, T_mult)
+    scheduler = optim.CosineAnnealingWarmRestarts(ours, 3, T_mult)
+    for epoch in range(11):
+        for batch in range(4):
+            theirs.step()
+            scheduler.step(epoch + batch / 4)
+            expected.step(epoch + batch / 4)
+            np.testing.assert_allclose(scheduler.get_last_lr(), expected.get_last_lr(), rtol=1e-12)
+            assert scheduler.last_epoch == expected.last_epoch == epoch
+            assert (scheduler.T_cur, scheduler.T_i) == pytest.approx((expected.T_cur, expected.T_i))
+
+
+def test_schedulers_of_one_optimizer_multiply_each_other() -> None:
+    optimizer = our_optimizer()
+    first, second = optim.ExponentialLR(optimizer, 0.5), optim.StepLR(optimizer, 2, gamma=0.1)
+    for _ in range(4):
+        first.step()
+        second.step()
+    assert second.get_last_lr()[0] == pytest.approx(0.3 * 0.5**4 * 0.1**2)
+    states = [one.state_dict() for one in (first, second)]
+    other = our_optimizer()
+    loaded = [optim.ExponentialLR(other, 0.5), optim.StepLR(other, 2, gamma=0.1)]
+    for scheduler, state in reversed(list(zip(loaded, states, strict=True))):
+        scheduler.load_state_dict(state)  # in any order
+    for one in (first, second, *loaded):
+        one.step()
+    assert options_of(optimizer) == options_of(other)
+
+
+def test_a_state_without_rates_is_taken() -> None:
+    """States were saved before they held rates: these follow from the position."""
+    saved = our_optimizer("Adam")
+    scheduler = SCHEDULES["three in sequence"](optim.lr_scheduler, saved)
+    for _ in range(9):
+        scheduler.step()
+
+    def older(state: dict[str, Any]) -> dict[str, Any]:
+        kept = {key: value for key, value in state.items() if key not in ("rates", "_last_lr")}
+        return kept | ({"schedulers": list(map(older, kept["schedulers"]))} if "schedulers" in kept else {})
+
+    optimizer = our_optimizer("Adam")
+    loaded = SCHEDULES["three in sequence"](optim.lr_scheduler, optimizer)
+    loaded.load_state_dict(older(scheduler.state_dict()))
+    for _ in range(12):
+        np.testing.assert_allclose(options_of(optimizer), options_of(saved), rtol=1e-12)
+        scheduler.step()
+        loaded.step()

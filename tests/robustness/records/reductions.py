@@ -46,6 +46,14 @@ def _sum(x: Any, axis: Any, keepdims: bool) -> Any:
     return np.sum(x, axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.int64)
 
 
+def _nansum(x: Any, axis: Any, keepdims: bool) -> Any:
+    return _sum(np.where(np.isnan(x), np.zeros((), x.dtype), x), axis, keepdims)
+
+
+def _nanmean(x: Any, axis: Any, keepdims: bool) -> Any:
+    return _nansum(x, axis, keepdims) / np.sum(~np.isnan(x), axis, keepdims=keepdims)
+
+
 def _prod(x: Any, axis: Any, keepdims: bool) -> Any:
     return np.prod(x, axis, keepdims=keepdims, dtype=None if x.dtype.kind == "f" else np.int64)
 
@@ -237,6 +245,17 @@ def _records() -> list[Record]:
             _peer_norm,
             Tolerance(256, 64, 0, "powers and roots of sums"),
             solves=True,
+        ),
+        "amax": Record("alpha.amax", reduced("fi", "whole", empty=False), _over(np.max), _peer("amax"), EXTREMES),
+        "amin": Record("alpha.amin", reduced("fi", "whole", empty=False), _over(np.min), _peer("amin"), EXTREMES),
+        "nansum": Record("alpha.nansum", reduced("fi"), _over(_nansum), _peer("nansum"), SUMS),
+        "nanmean": Record("alpha.nanmean", reduced("f"), _over(_nanmean), _peer("nanmean"), SUMS),
+        "count_nonzero": Record(
+            "alpha.count_nonzero",
+            lambda d: Case([d.input(d.shape(), d.dtype("fib"), "whole")]),
+            lambda x: np.asarray(np.count_nonzero(x)),
+            lambda t, x: t.count_nonzero(x),
+            gradient=False,
         ),
         "max": Record("alpha.max", _drawn_extreme, _extreme("max"), _peer_extreme("max"), EXTREMES),
         "min": Record("alpha.min", _drawn_extreme, _extreme("min"), _peer_extreme("min"), EXTREMES),

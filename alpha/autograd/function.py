@@ -1,0 +1,350 @@
+"""Function, and the graph that functions record."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from alpha.autograd import anomaly, contexts
+from alpha.autograd.modes import FORWARD, THREAD, innermost, is_grad_enabled
+from alpha.dtypes import FLOATS, is_float
+from alpha.errors import ArgumentError, GraphError
+from alpha.expressions.symbols import Symbol
+from alpha.hooks import RemovableHandle
+from alpha.tensor import Storage, Tensor
+
+_sequence = itertools.count()
+
+
+Saved = tuple[Tensor, int, bool]
+"""A tensor kept for backward, outside the graph; its version then; whether it is an argument that needs a gradient."""
+
+
+class Function(contexts.Context):
+    """A differentiable function: subclass, write ``forward`` and ``backward``, call ``Sub.apply(*args)``.
+
+    ``forward(self, *args, **kwargs)`` computes with tensors (no graph is recorded inside) and returns a tensor or a
+    tuple of them; ``self.save(...)`` keeps what backward needs. ``backward(self, *grads)`` gets one gradient per
+    output (None where nothing flowed back) and returns one per argument of ``forward``, None for those not in
+    ``self.needs``; a single tensor for a single argument; trailing Nones may be left out.
+
+    PyTorch's form serves too: ``forward(ctx, ...)`` and ``backward(ctx, ...)`` as static methods, with or without
+    ``setup_context(ctx, inputs, output)``; ``ctx`` is the function. Gradients that did not flow are zeros there.
+
+    Second gradients (``create_graph=True``): ``backward`` runs with recording on, and what ``self.saved`` holds of
+    arguments and results is in the graph. So a backward made of differentiable functions is differentiable, if all
+    that it reads are gradients, arguments and results. One that is not has ``backward_in_graph`` beside it.
+
+    Attributes:
+        needs: per positional argument, whether its gradient is asked for.
+        fresh: whether every tensor that backward returns is newly made and held by nobody else, so that the walk
+            may add into it.
+        passes_on: whether what backward returns is new, or the given gradient and views of it that share no element:
+            where nobody else holds that gradient, nobody else holds these.
+        views: whether the results may be views of the first argument's memory. Their places in the graph then follow
+            each other's in-place writes.
+    """
+
+    fresh = False
+    passes_on = False
+    views = False
+    needs: tuple[bool, ...]
+
+    _saved: tuple[Saved | None, ...] | None = ()
+    _exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
+    _hooks: dict[int, dict[RemovableHandle, Callable[[Tensor], Tensor | None]]] | None = None
+    # A weak reference: the tensor holds this node, and a cycle would keep the graph's memory until a garbage
+    # collection.
+    _retained: dict[int, weakref.ref[Tensor]] | None = None
+
+    # Only functions in the graph have these:
+    _sequence: int
+    _edges: tuple[Edge, ...]
+    _outputs: tuple[Output, ...]
+    _origin: str = ""  # where it was called, noted while anomalies are looked for
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        contexts.adapt(cls)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Computes the function's result."""
+        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with forward, got none: write one")
+
+    def backward(self, *grads: Any) -> Any:
+        """Computes the arguments' gradients."""
+        raise NotImplementedError(f"[{type(self).__name__}] expected a subclass with backward, got none: write one")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Calls ``forward`` and, where an argument requires a gradient, enters the result into the graph."""
+        function = cls()
+        thread = THREAD
+        outer = thread.call
+        needs: list[bool] = []
+        edges: list[Edge] = []
+        recorded = False
+        enabled = outer.enabled if outer.scopes is None else innermost(outer)
+        for arg in args:
+            if enabled and isinstance(arg, Tensor) and (arg.requires_grad if arg._base is None else _needs(arg)):
+                needs.append(True)
+                edges.append((arg._node or arg, arg._output))
+                recorded = True
+            else:
+                needs.append(False)
+                edges.append(None)
+        function.needs = tuple(needs)
+        try:
+            try:
+                thread.call = FORWARD[recorded, recorded or outer.training]
+                result = function.forward(*args, **kwargs)
+            finally:
+                thread.call = outer
+        except BaseException:
+            thread.call = outer  # again, if an interrupt came before the first assignment
+            raise
+        if type(result) is not Tensor:
+            _check_result(cls, result)
+        if cls.views:
+            for out in result if isinstance(result, tuple) else (result,):
+                views.set_base(out, args[0])
+        if not recorded:
+            return result
+        if isinstance(result, tuple):
+            outputs = tuple([function._output_of(out, args, index) for index, out in enumerate(result)])
+            function._enter(edges, *outputs)
+            return outputs
+        result = function._output_of(result, args, 0)
+        function._enter(edges, result)
+        return result
+
+    def _enter(self, edges: list[Edge], *results: Tensor) -> None:
+        """Enters the function into the graph as the origin of its results, which are in the graph already."""
+        self._sequence, self._edges = next(_sequence), tuple(edges)
+        self._outputs = tuple(
+            [(r.shape, r.storage.engine, r.dtype, id(r.storage), r.offset, r.strides) for r in results]
+        )
+        if anomaly.STATE.on:
+            self._origin = anomaly.origin()
+
+    def record(self, edges: list[Edge], saved: list[Tensor], result: Tensor) -> Tensor:
+        """Does what ``apply`` does for a function that has computed its result, a new tensor of floats, by itself.
+
+        ``edges``: as ``edges_of`` gives them; ``saved``: what backward needs, as tensors that lie so. Returns the
+        result.
+        """
+        self.needs = tuple([edge is not None for edge in edges])
+        # A detached alias of the result: it holds this function. Arguments are held by the edges, too.
+        self._saved = tuple([(x.detach() if x is result else x, x.storage.version, x.requires_grad) for x in saved])
+        for x in saved:
+            if x.storage.waiting is not None:
+                _notify(x.storage)
+        result._node, result._output, result.requires_grad = self, 0, True
+        self._enter(edges, result)
+        return result
+
+    def _output_of(self, out: Tensor, args: tuple[Any, ...], index: int) -> Tensor:
+        """One of the results, in the graph.
+
+        An argument that forward returned unchanged becomes a new tensor: the argument's place in the graph must stay.
+        """
+        for arg in args:
+            if arg is out:
+                out = _another(out)
+                break
+        if (out.dtype in FLOATS or is_float(out.dtype)) and not (
+            self._without_gradient and any(out is one for one in self._without_gradient)
+        ):
+            out._node, out._output, out.requires_grad = self, index, True
+        return out
+
+    def save(self, *tensors: Tensor | None) -> None:
+        """Keeps tensors for backward, which raises an error if one was overwritten meanwhile."""
+        if not THREAD.call.recorded:
+            self._saved = tuple([None if t is None else (t, t.storage.version, False) for t in tensors])
+            return
+        # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
+        self._saved = tuple([None if t is None else (t.detach(), t.storage.version, t.requires_grad) for t in tensors])
+        for tensor in tensors:
+            if tensor is not None and tensor.storage.waiting is not None:
+                _notify(tensor.storage)
+
+    def exchange(self, place: int, other: int, result: Tensor) -> None:
+        """Once another function saves ``result``, saves it too, at index ``other``, and drops the tensor at index
+        ``place``.
+
+        So backward uses what stays in memory anyway. Until then ``result`` is not needed: it may be overwritten.
+        """
+        layout = (result.offset, result.shape, result.strides, result.dtype)
+        self._exchange = (place, other, result.storage.version, layout)
+        result.storage.waiting = weakref.ref(self)
+
+    @property
+    def title(self) -> str:
+        """The function's name in messages."""
+        return type(self).__name__
+
+    @property
+    def saved(self) -> tuple[Any, ...]:
+        """The tensors that ``save`` kept; GraphError if one was overwritten or all were freed."""
+        if self._saved is None:
+            raise GraphError(SECOND_BACKWARD)
+        for entry in self._saved:
+            if entry is not None and entry[0].storage.version != entry[1]:
+                raise GraphError(
+                    f"[{self.title}.backward] expected the saved tensor of shape {entry[0].shape} at version "
+                    f"{entry[1]}, got version {entry[0].version}: an in-place operation overwrote what backward "
+                    "needs; use the operation that makes a new tensor, or .clone() before"
+                )
+        walk = THREAD.walk
+        if walk is not None and walk.create_graph:
+            return tuple([None if entry is None else self._in_graph(*entry) for entry in self._saved])
+        return tuple([None if entry is None else entry[0] for entry in self._saved])
+
+    def _in_graph(self, saved: Tensor, _: int, is_argument: bool) -> Tensor:
+        """What was saved, at the place in the graph of the argument or the result that it is."""
+        place = (id(saved.storage), saved.offset, saved.strides)
+        if is_argument:
+            for edge in self._edges:
+                if edge is None:
+                    continue
+                target, index = edge
+                if not isinstance(target, Function):
+                    if target.shape == saved.shape and (id(target.storage), target.offset, target.strides) == place:
+                        return target
+                elif target._outputs[index][0] == saved.shape and target._outputs[index][3:] == place:
+                    return _placed(saved, edge)
+            raise GraphError(
+                f"[{self.title}.backward] expected save() to keep arguments or results alone, got another tensor of "
+                f"shape {saved.shape} that requires grad: give it to forward as an argument, or create no graph"
+            )
+        for index, output in enumerate(self._outputs):
+            if output[0] == saved.shape and output[3:] == place and output[2] in FLOATS:
+                return _placed(saved, (self, index))
+        return saved
+
+    def argument_in_graph(self, argument: int, value: Tensor) -> Tensor:
+        """An argument's value, given as a tensor outside the graph, at the argument's place in the graph."""
+        edge = self._edges[argument]
+        if edge is None or not isinstance(edge[0], Function):
+            return value if edge is None else edge[0]
+        return _placed(value, edge)
+
+    def backward_in_graph(self, *grads: Any) -> Any:
+        """``backward`` while the gradients enter a graph, so that they have gradients themselves."""
+        return self.backward(*grads)
+
+    def accumulator(self, argument: int) -> Tensor | None:
+        """The gradient that has already arrived for an argument, if it may be added into.
+
+        A backward that adds its own contribution into it returns that same tensor, and saves a pass over memory.
+        """
+        edge, walk = self._edges[argument], THREAD.walk
+        if edge is None or walk is None or walk.create_graph or not isinstance(edge[0], Function):
+            return None
+        return walk.accumulator(*edge)
+
+    def _take(self, storage: Storage) -> None:
+        """Makes the exchange, unless the result was overwritten meanwhile."""
+        if self._saved is None or self._exchange is None:
+            return
+        place, other, version, layout = self._exchange
+        if storage.version == version:
+            saved = list(self._saved)
+            saved[place], saved[other] = None, (Tensor(storage, *layout), version, False)
+            self._saved = tuple(saved)
+
+
+Output = tuple[tuple[int, ...], Any, Any, int, int, tuple[int, ...]]
+"""What a function's result was: its shape, engine and dtype; its storage's id, its offset and strides."""
+
+Edge = tuple[Any, int] | None
+"""Where a gradient goes: (Function, index of its output) or (leaf Tensor, 0); None if it is not asked for."""
+
+SECOND_BACKWARD = (
+    "[backward] expected a graph that still holds its saved tensors, got one freed by an earlier backward: call the "
+    "first with retain_graph=True, or compute the loss again"
+)
+
+
+def newest() -> int:
+    """A number that functions recorded from now on exceed."""
+    return next(_sequence)
+
+
+def _output(x: Tensor) -> Output:
+    storage = x.storage
+    return x.shape, storage.engine, x.dtype, id(storage), x.offset, x.strides
+
+
+def _placed(x: Tensor, edge: tuple[Any, int]) -> Tensor:
+    """A tensor's values as an output of a function in the graph."""
+    alias = x.detach()
+    alias._enter(*edge)
+    return alias
+
+
+def enters_graph(*arguments: Any) -> bool:
+    """Whether a function called now on these arguments would enter the graph."""
+    if is_grad_enabled():
+        for argument in arguments:
+            if isinstance(argument, Tensor) and (
+                argument.requires_grad if argument._base is None else _needs(argument)
+            ):
+                return True
+    return False
+
+
+def edges_of(tensors: Sequence[Tensor]) -> list[Edge] | None:
+    """Where the gradients of a function of these tensors go; None if it would not enter the graph."""
+    call = THREAD.call
+    if not (call.enabled if call.scopes is None else innermost(call)):
+        return None
+    edges: list[Edge] = []
+    found = False
+    for x in tensors:
+        if x.requires_grad if x._base is None else _needs(x):
+            edges.append((x._node or x, x._output))
+            found = True
+        else:
+            edges.append(None)
+    return edges if found else None
+
+
+def _needs(argument: Any) -> bool:
+    """Whether an argument's gradient is asked for; a view takes its base's place in the graph first."""
+    if isinstance(argument, Tensor):
+        if argument._base is not None and 0 <= argument._base_version != argument.storage.version:
+            views.follow_base(argument)
+        return argument.requires_grad
+    return False
+
+
+def _notify(storage: Storage) -> None:
+    """Tells the function that waits for it that another function saved this storage's contents."""
+    waiting, storage.waiting = storage.waiting, None
+    function = waiting() if waiting is not None else None
+    if function is not None:
+        function._take(storage)
+
+
+def _another(tensor: Tensor) -> Tensor:
+    """A new tensor over the same memory, outside the graph."""
+    view = tensor.detach()
+    views.set_base(view, tensor)
+    return view
+
+
+def _check_result(function: type[Function], result: Any) -> None:
+    """Raises ArgumentError unless ``forward`` returned tensors, or symbols where ``alpha.pointwise`` called it."""
+    for out in result if isinstance(result, tuple) else (result,):
+        if not isinstance(out, Tensor | Symbol):
+            raise ArgumentError(
+                f"[{function.__name__}.forward] expected a tensor or a tuple of tensors as its result, got "
+                f"{type(out).__name__}: return tensors"
+            )
+
+
+from alpha.autograd import views  # noqa: E402 (views are Functions)

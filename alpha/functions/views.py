@@ -1,0 +1,292 @@
+"""Views by other names: parts along an axis, axes in other places, windows, any strides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from alpha import arguments
+from alpha.arguments import Shape, one_axis, shape_of, whole
+from alpha.autograd import Function
+from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.indexing import getitem
+from alpha.functions.operands import call, check_tensor
+from alpha.functions.shape import broadcast_to, expand, permute, reshape, split, squeeze, transpose
+from alpha.tensor import Tensor, is_within
+
+__all__ = [
+    "adjoint",
+    "as_strided",
+    "broadcast_shapes",
+    "broadcast_tensors",
+    "dsplit",
+    "hsplit",
+    "moveaxis",
+    "movedim",
+    "narrow",
+    "ravel",
+    "resolve_conj",
+    "resolve_neg",
+    "select",
+    "split_with_sizes",
+    "swapaxes",
+    "swapdims",
+    "t",
+    "tensor_split",
+    "unbind",
+    "unflatten",
+    "vsplit",
+]
+
+# -- axes in other places ----------------------------------------------------------------------------------------
+
+
+def t(x: Tensor) -> Tensor:
+    """A matrix transposed; a tensor of fewer axes as it is."""
+    check_tensor("t", x)
+    if x.ndim > 2:
+        raise ShapeError(f"[t] expected at most two axes, got shape {x.shape}: use .mT or transpose")
+    return transpose(x, 0, 1) if x.ndim == 2 else x
+
+
+def adjoint(x: Tensor) -> Tensor:
+    """The last two axes exchanged: as ``x.mH``."""
+    check_tensor("adjoint", x)
+    if x.ndim < 2:
+        raise ShapeError(f"[adjoint] expected at least two axes, got shape {x.shape}")
+    return transpose(x, -2, -1)
+
+
+def swapaxes(x: Tensor, axis0: int, axis1: int) -> Tensor:
+    """``transpose``."""
+    return transpose(x, axis0, axis1)
+
+
+def swapdims(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """``transpose``."""
+    return transpose(x, dim0, dim1)
+
+
+def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+    """Axes moved to other places; the others keep their order."""
+    check_tensor("movedim", x)
+    if not x.shape:
+        return x
+    given, wanted = (
+        [one_axis("movedim", axis, x.ndim) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+        for axes in (source, destination)
+    )
+    if len(given) != len(wanted) or len(set(given)) != len(given) or len(set(wanted)) != len(wanted):
+        raise ShapeError(
+            f"[movedim] expected as many different sources as destinations, got {described(source)} and "
+            f"{described(destination)}"
+        )
+    rest = iter([axis for axis in range(x.ndim) if axis not in given])
+    places = dict(zip(wanted, given, strict=True))
+    return permute(x, [places[axis] if axis in places else next(rest) for axis in range(x.ndim)])
+
+
+moveaxis = movedim
+
+
+def resolve_conj(x: Tensor) -> Tensor:
+    """The tensor itself, which has no lazy conjugate."""
+    check_tensor("resolve_conj", x)
+    return x
+
+
+def resolve_neg(x: Tensor) -> Tensor:
+    """The tensor itself, which has no lazy sign."""
+    check_tensor("resolve_neg", x)
+    return x
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------
+
+
+def ravel(x: Tensor) -> Tensor:
+    """All elements along one axis."""
+    check_tensor("ravel", x)
+    return reshape(x, (x.numel(),))
+
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """One axis made into several; one of their lengths may be -1."""
+    check_tensor("unflatten", x)
+    axis = one_axis("unflatten", dim, x.ndim)
+    if not isinstance(sizes, (tuple, list)) or not sizes:
+        raise ShapeError(f"[unflatten] expected sizes as a sequence of ints, got {described(sizes)}")
+    known = shape_of("unflatten", [n for n in sizes if n != -1])
+    count = math.prod(known)
+    unknown = x.shape[axis] // count if count else 0
+    if len(sizes) - len(known) > 1 or count * (unknown if len(known) < len(sizes) else 1) != x.shape[axis]:
+        raise ShapeError(f"[unflatten] expected sizes that multiply to {x.shape[axis]}, got {described(sizes)}")
+    wanted = [unknown if n == -1 else n for n in sizes]
+    return reshape(x, (*x.shape[:axis], *wanted, *x.shape[axis + 1 :]))
+
+
+def broadcast_shapes(*shapes: Any) -> Shape:
+    """The shape that shapes (or lengths of one axis) broadcast to."""
+    given = [shape_of("broadcast_shapes", s if isinstance(s, (tuple, list)) else (s,)) for s in shapes]
+    return arguments.broadcast_shapes("broadcast_shapes", given) if given else ()
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """Tensors repeated to the shape that they broadcast to; views."""
+    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+    check_tensor("broadcast_tensors", *given)
+    shape = arguments.broadcast_shapes("broadcast_tensors", [x.shape for x in given]) if given else ()
+    return tuple([broadcast_to(x, shape) for x in given])
+
+
+# -- parts along an axis -----------------------------------------------------------------------------------------
+
+
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    """The entry along an axis, without it; a view."""
+    check_tensor("select", x)
+    axis = one_axis("select", dim, x.ndim)
+    index = whole("select", "index", index.item() if isinstance(index, Tensor) else index)
+    return getitem(x, (slice(None),) * axis + (index,))
+
+
+def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """So many entries along an axis, from ``start`` on; a view."""
+    check_tensor("narrow", x)
+    axis = one_axis("narrow", dim, x.ndim)
+    size = x.shape[axis]
+    first = whole("narrow", "start", start.item() if isinstance(start, Tensor) else start, -size, size)
+    first = first + size if first < 0 else first
+    length = whole("narrow", "length", length, 0, size - first)
+    return getitem(x, (slice(None),) * axis + (slice(first, first + length),))
+
+
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """All entries along an axis, without it; views."""
+    check_tensor("unbind", x)
+    axis = one_axis("unbind", dim, x.ndim)
+    return tuple([squeeze(piece, axis) for piece in split(x, 1, axis)]) if x.shape[axis] else ()
+
+
+def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """``split`` by a list of sizes."""
+    check_tensor("split_with_sizes", x)
+    return split(x, list(split_sizes), dim)
+
+
+def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """So many pieces, the first ones longer by one if need be, or pieces that begin at indices; views."""
+    return _split_at("tensor_split", x, indices_or_sections, dim)
+
+
+def _split_at(name: str, x: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
+    check_tensor(name, x)
+    axis = one_axis(name, dim, x.ndim)
+    length = x.shape[axis]
+    where = where.tolist() if isinstance(where, Tensor) else where
+    if isinstance(where, (tuple, list)):
+        edges = [0, *[slice(whole(name, "an index", i)).indices(length)[1] for i in where], length]
+    else:
+        count = whole(name, "sections", where, 1)
+        size, longer = divmod(length, count)
+        edges = [size * k + min(k, longer) for k in range(count + 1)]
+    return tuple([narrow(x, axis, a, max(b - a, 0)) for a, b in pairwise(edges)])
+
+
+def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """``tensor_split`` into equal pieces or at indices, along the second axis, a vector along its only one."""
+    check_tensor("hsplit", x)
+    return _split_evenly("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
+
+
+def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """``tensor_split`` into equal pieces or at indices, along the first axis of at least two."""
+    check_tensor("vsplit", x)
+    return _split_evenly("vsplit", x, indices_or_sections, 0, 2)
+
+
+def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """``tensor_split`` into equal pieces or at indices, along the third axis."""
+    check_tensor("dsplit", x)
+    return _split_evenly("dsplit", x, indices_or_sections, 2, 3)
+
+
+def _split_evenly(name: str, x: Tensor, where: Any, axis: int, least: int) -> tuple[Tensor, ...]:
+    if x.ndim < least:
+        raise ShapeError(f"[{name}] expected at least {least} axes, got shape {x.shape}")
+    if not isinstance(where, (tuple, list, Tensor)) and x.shape[axis] % whole(name, "sections", where, 1):
+        raise ArgumentError(f"[{name}] expected sections that divide {x.shape[axis]}, got {where}: use tensor_split")
+    return _split_at(name, x, where, axis)
+
+
+# -- any strides -------------------------------------------------------------------------------------------------
+
+
+class Strided(Function):
+    """A view by strides; the gradients of elements that are seen several times add up."""
+
+    views = True
+
+    def forward(self, x: Tensor, offset: int, shape: Shape, strides: Shape) -> Tensor:
+        self.given, self.seen = (x.offset, x.shape, x.strides), (offset, shape, strides)
+        return x.strided(offset, shape, strides)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        from alpha.functions.scattering import (
+            index_put,  # here: it imports lookups, which this module must not wait for
+        )
+
+        given, seen = (_places(*layout) for layout in (self.given, self.seen))
+        first = min(part.min() for part in (given, seen) if part.size) if given.size or seen.size else 0
+        last = max(part.max() for part in (given, seen) if part.size) if given.size or seen.size else -1
+        engine = grad.engine
+        memory = engine.full((int(last - first) + 1,), 0, grad.dtype)
+        memory = index_put(memory, (engine.from_numpy((seen - first).reshape(-1)),), reshape(grad, (-1,)), True)
+        found = getitem(memory, engine.from_numpy(given - first))
+        held = np.bincount((given - first).reshape(-1))
+        if held.size and held.max() > 1:  # the tensor itself sees an element several times: they share its gradient
+            found = found / engine.from_numpy(held[given - first].astype(grad.dtype))
+        return found
+
+
+def _places(offset: int, shape: Shape, strides: Shape) -> np.ndarray[Any, Any]:
+    """The place of each element of a view in its memory."""
+    places = np.full(shape, offset, np.int64)
+    for axis, (n, stride) in enumerate(zip(shape, strides, strict=True)):
+        places += (np.arange(n) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return places
+
+
+def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of x's memory: element i, j, ... is at ``storage_offset`` + i * stride[0] + j * stride[1] + ..."""
+    check_tensor("as_strided", x)
+    shape = shape_of("as_strided", tuple(size) if isinstance(size, (tuple, list)) else (size,))
+    strides = shape_of("as_strided", tuple(stride) if isinstance(stride, (tuple, list)) else (stride,))
+    offset = x.offset if storage_offset is None else whole("as_strided", "storage_offset", storage_offset, 0)
+    if len(shape) != len(strides) or not is_within(x.storage, x.dtype, offset, shape, strides):
+        raise ShapeError(
+            f"[as_strided] expected a size and strides within {x.storage.nbytes // x.itemsize} elements of memory, got "
+            f"{shape}, {strides} and offset {offset}"
+        )
+    return call(Strided, x, offset, shape, strides)
+
+
+def windows(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """The windows of so many elements along an axis, each ``step`` behind the one before; a view.
+
+    Their elements are a new last axis. As PyTorch's ``Tensor.unfold``.
+    """
+    check_tensor("unfold", x)
+    if not x.shape:
+        x = reshape(x, (1,))
+        return expand(x, (1,)) if one_axis("unfold", dimension, 1) == 0 and size == 1 else narrow(x, 0, 0, size)
+    axis = one_axis("unfold", dimension, x.ndim)
+    size = whole("unfold", "size", size, 0, x.shape[axis])
+    step = whole("unfold", "step", step, 1)
+    shape = (*x.shape[:axis], (x.shape[axis] - size) // step + 1, *x.shape[axis + 1 :], size)
+    strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis])
+    return call(Strided, x, x.offset, shape, strides)

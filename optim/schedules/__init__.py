@@ -1,0 +1,1 @@
+"""Schedules of the learning rate, by family; ``alpha.optim.lr_scheduler`` has them all."""

@@ -1,0 +1,1 @@
+"""PyTorch's own samples of its functions, tried on ours."""

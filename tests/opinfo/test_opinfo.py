@@ -1,0 +1,75 @@
+"""None of PyTorch's samples gives another result, gradient or second gradient here; what is refused has a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import alpha
+from tests.opinfo import samples
+from tests.opinfo.exceptions import NOT_COMPARED, REFUSED, SPECIAL
+
+pytestmark = [pytest.mark.needs("torch", "expecttest"), pytest.mark.slow]
+
+PARTS = 16
+"""The operations are tried in so many tests, which processes share."""
+
+LEAST_SAMPLES = 2500
+MOST_REFUSED = 0.05
+
+
+def tried_operations() -> list[tuple[Any, Any]]:
+    """PyTorch's operations that we have, with our function."""
+    found = []
+    for operation in samples.operations():
+        function = samples.ours(operation.name, SPECIAL, operation.variant_test_name)
+        if function is not None and operation.name not in NOT_COMPARED:
+            found.append((operation, function))
+    return found
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_samples(part: int) -> None:
+    import torch
+
+    counts: Counter[str] = Counter()
+    wrong = []
+    with alpha.set_image_layout("NCHW"):
+        for operation, function in tried_operations()[part::PARTS]:
+            for dtype in ("float32", "float64"):
+                if getattr(torch, dtype) not in operation.dtypes:
+                    continue
+                for number, sample in enumerate(samples.chosen(operation, dtype)):
+                    try:
+                        verdict = samples.tried(operation, function, sample, dtype)
+                    except Exception as error:
+                        verdict = "wrong"
+                        wrong.append(f"{operation.formatted_name}, {dtype}, sample {number}: {error!r:.300}")
+                    if verdict == "refused" and operation.name not in REFUSED:
+                        wrong.append(f"{operation.formatted_name}, {dtype}, sample {number}: refused without a reason")
+                    counts[verdict] += 1
+    print(dict(counts))
+    assert not wrong, "\n".join(wrong)
+    assert counts["refused"] <= MOST_REFUSED * counts.total()
+
+
+def test_there_are_samples_enough() -> None:
+    count = 0
+    for operation, _ in tried_operations():
+        count += len(samples.chosen(operation, "float64")) if "torch.float64" in map(str, operation.dtypes) else 0
+        if count >= LEAST_SAMPLES:
+            return
+    pytest.fail(f"expected {LEAST_SAMPLES} samples of float64 or more, got {count}")
+
+
+def test_the_first_tier_is_here() -> None:
+    """The more frequent half of the names that scripts on GitHub use, by the counts that PyTorch keeps."""
+    from torch._functorch import top_operators_github_usage as usage
+
+    names = {operation.name for operation in samples.operations()}
+    for counted in (usage.top_torch, usage.top_nn_functional):
+        ranked = [name for name, _ in sorted(counted, key=lambda pair: -pair[1])]
+        first = [name for name in ranked[: len(ranked) // 2] if name in names]
+        assert [name for name in first if samples.ours(name, SPECIAL) is None] == []
