@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -140,6 +141,7 @@ def shape_of(function: str, shape: Any) -> Shape:
             return shape
     if len(shape) > MAX_AXES:
         raise ShapeError(f"[{function}] expected a shape of at most {MAX_AXES} axes, got {len(shape)}")
+    shape = tuple([operator.index(n) if hasattr(n, "storage") else n for n in shape])  # of tensors with one integer
     elements = 1
     for n in shape:
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:

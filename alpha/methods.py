@@ -14,6 +14,7 @@ from typing import Any
 from alpha import copying, dtypes
 from alpha.array_methods import ArrayMethods
 from alpha.autograd import walk
+from alpha.changes import at_once, setting
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError
@@ -61,6 +62,27 @@ class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its 
 
     bernoulli = drawing.bernoulli
     multinomial = drawing.multinomial
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    @property
+    def data(self: Any) -> Tensor:
+        """The same values outside the graph, sharing memory: ``detach()``. Assigned, the tensor views another's memory.
+
+        What is assigned has the same engine. Writes through ``data`` count as writes, so that a backward which needs
+        the old values raises an error, where PyTorch computes with the new ones.
+        """
+        return self.detach()  # type: ignore[no-any-return]
+
+    @data.setter
+    def data(self: Any, value: Any) -> None:
+        check_tensor("data", value)
+        self.engine.check_owner("data", value)
+        if dtypes.is_float(value.dtype) != dtypes.is_float(self.dtype) and self.requires_grad:
+            raise ArgumentError(f"[data] expected floats for a tensor that requires grad, got {value.dtype}: cast them")
+        at_once(
+            [setting(self, name, getattr(value, name)) for name in ("storage", "offset", "shape", "strides", "dtype")]
+        )
 
     # -- dtype, engine, layout ---------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alpha.nn import functional, init, models, utils
+from alpha.nn import functional, init, models, parallel, utils
 from alpha.nn.activation import (
     GELU,
     GLU,
@@ -85,6 +85,7 @@ from alpha.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from alpha.nn.parallel import DataParallel
 from alpha.nn.parameter import Parameter
 from alpha.nn.piecewise import (
     CELU,
@@ -177,6 +178,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "DataParallel",
     "Dropout",
     "Dropout1d",
     "Dropout2d",
@@ -292,5 +294,6 @@ __all__ = [
     "functional",
     "init",
     "models",
+    "parallel",
     "utils",
 ]
