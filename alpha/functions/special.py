@@ -152,7 +152,8 @@ def _i1(x: Any) -> Any:
 
 @_i1.gradient
 def _i1_gradient(grad: Any, x: Any) -> Any:
-    return grad * _do("where", abs(x) < 1e-17, 0.5, _i0(x) - _i1(x) / x)
+    near = abs(x) < 1e-17
+    return grad * _do("where", near, 0.5, _i0(x) - _i1(x) / _do("where", near, 1.0, x))
 
 
 i0 = of_floats(_i0, "The modified Bessel function of the first kind, of order 0.")
