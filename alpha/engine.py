@@ -303,9 +303,11 @@ class Engine(ABC):
 
         One operand: neg abs exp log log1p sqrt sin cos tanh sigmoid erf sign floor ceil logical_not isfinite
         reciprocal square. Two: add sub mul div floor_divide remainder pow maximum minimum eq ne lt le gt ge
-        logical_and logical_or logical_xor. Three: where (first operand bool). Comparisons, logical_* and isfinite
-        return bool; the others the tensors' dtype, which a number takes, integers wrapping around; comparisons compare
-        its value. The result keeps the memory order of its largest operand. ``out`` may be one of the operands.
+        logical_and logical_or logical_xor. Three: where (first operand bool). Integers have fmod bitwise_and bitwise_or
+        bitwise_xor bitwise_not left_shift right_shift too, as NumPy's; bools have those of bits that do not shift.
+        Comparisons, logical_* and isfinite return bool; the others the tensors' dtype, which a number takes,
+        integers wrapping around; comparisons compare its value. The result keeps the memory order of its
+        largest operand. ``out`` may be one of the operands.
         """
 
     def pointwise(

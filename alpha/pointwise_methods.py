@@ -198,7 +198,8 @@ class PointwiseMethods:
 
     def where(self: Any, condition: Any, other: Any) -> Tensor:
         """The elements where the condition holds, elsewhere the other's."""
-        return comparison.where(condition, self, other)
+        result: Tensor = comparison.where(condition, self, other)
+        return result
 
     # -- in place ----------------------------------------------------------------------------------------------------
 

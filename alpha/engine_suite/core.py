@@ -19,6 +19,7 @@ CHECKS = Checks()
 DTYPES = tuple(str(dtype) for dtype in dtypes.ALL)
 FLOATS = tuple(str(dtype) for dtype in dtypes.FLOATS)
 NUMBERS = tuple(str(dtype) for dtype in dtypes.ALL if not dtypes.is_bool(dtype))
+INTEGERS = tuple(str(dtype) for dtype in dtypes.ALL if dtypes.is_integer(dtype))
 SIGNED = tuple(str(dtype) for dtype in dtypes.ALL if dtypes.is_integer(dtype) and dtypes.limits(dtype)[0] < 0)
 SHAPES = ((), (5,), (3, 4), (2, 1, 3, 2), (0,), (2, 0, 3))
 
@@ -124,6 +125,7 @@ TWO: dict[str, Callable[..., Any]] = {
     "remainder": np.remainder, "maximum": np.maximum, "minimum": np.minimum, "eq": operator.eq, "ne": operator.ne,
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
+OF_INTEGERS = ("fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift")
 LOGICAL = {"logical_and": np.logical_and, "logical_or": np.logical_or, "logical_xor": np.logical_xor}
 SPECIAL = [0, 0.5, 1, 2.5, 40, math.inf]
 SPECIAL = [*SPECIAL, *(-value for value in SPECIAL), math.nan]
@@ -157,6 +159,14 @@ def two_operands(engine: Engine, op: str, dtype: str) -> None:
     x, y = numbers(3, 4, dtype=dtype), numbers(3, 4, dtype=dtype, seed=1)
     y[y == 0] = 1
     _two(engine, op, TWO[op], x, y, 3)
+
+
+@CHECKS.over(*product(OF_INTEGERS, INTEGERS))
+def bits_and_remainders_of_integers(engine: Engine, op: str, dtype: str) -> None:
+    x, y = numbers(3, 4, dtype=dtype), abs(numbers(3, 4, dtype=dtype, seed=1)) + np.array(1, dtype)
+    _two(engine, op, getattr(np, op), x, y, 3)
+    if op == "bitwise_xor":
+        expect(engine, engine.elementwise("bitwise_not", engine.from_numpy(x)), ~x)
 
 
 @CHECKS.once

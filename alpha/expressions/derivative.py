@@ -193,9 +193,11 @@ def _i0e_slope(graph: Graph, x: Node, y: Node) -> Node:
 
 def _i1e_slope(graph: Graph, x: Node, y: Node) -> Node:
     """I1's slope is I0(x) - I1(x) / x, near 0 one half."""
-    rest = graph.apply("mul", y, graph.apply("add", graph.apply("sign", x), graph.apply("div", 1.0, x)))
+    near = graph.apply("lt", graph.apply("abs", x), 1e-17)
+    inverse = graph.apply("div", 1.0, graph.apply("where", near, 1.0, x))
+    rest = graph.apply("mul", y, graph.apply("add", graph.apply("sign", x), inverse))
     slope = graph.apply("sub", graph.apply("i0e", x), rest)
-    return graph.apply("where", graph.apply("lt", graph.apply("abs", x), 1e-17), 0.5, slope)
+    return graph.apply("where", near, 0.5, slope)
 
 
 def _atan2(graph: Graph, g: Node, _: Node, operands: tuple[Node, ...]) -> tuple[Node | None, ...]:

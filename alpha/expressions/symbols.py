@@ -187,7 +187,7 @@ class Symbol:
 
         if name in EXPRESSIONS:
             expression: Any = EXPRESSIONS[name]
-            return lambda *others: expression(self, *others)  # type: ignore[no-any-return]
+            return lambda *others: expression(self, *others)
         raise TraceError("point-wise operations alone", f".{name}", f"use {FUNCTIONS}; do the rest outside")
 
     # -- what cannot be known before there are elements ------------------------------------------------------------

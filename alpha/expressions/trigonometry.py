@@ -38,7 +38,7 @@ def _wave(v: Arithmetic, x: Value, quarters: int) -> Value:
 
 
 def _sine_and_cosine(v: Arithmetic, r: Value) -> tuple[Value, Value]:
-    """Of an angle up to an eighth of a turn."""
+    """Both of an angle up to an eighth of a turn."""
     z = v.mul(r, r)
     narrow = v.bits == 32
     sine = v.fma(v.mul(z, r), v.polynomial(z, coefficients.SIN if narrow else coefficients.SIN_64), r)
@@ -87,7 +87,7 @@ def atan(v: Arithmetic, x: Value) -> Value:
 def atan2(v: Arithmetic, y: Value, x: Value) -> Value:
     """The angle of the point (x, y), from -pi to pi."""
     up, right, one = v.call("fabs", y), v.call("fabs", x), v.number(1.0)
-    # Of equal sizes the angle is that of (1, 1), however small or large they are; of (0, 0) that of (1, 0).
+    # The angle of equal sizes is that of (1, 1), however small or large they are; that of (0, 0) is that of (1, 0).
     same = v.compare("oeq", up, right)
     nowhere = v.logical("and", same, v.compare("oeq", up, v.number(0.0)))
     huge = v.number(2.0 ** (v.bias - 3))  # sums and differences of larger numbers might be infinite

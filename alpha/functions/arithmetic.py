@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import number
+from alpha.arguments import number, whole
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, described
 from alpha.expressions import symbols
@@ -94,20 +94,19 @@ def _scaled(name: str, x: TensorLike, y: TensorLike, alpha: Any) -> Tensor:
         return expression(x, y, alpha)
     if isinstance(alpha, bool | np.bool_) and not (name == "add" and is_bool(x) and is_bool(y)):
         raise DtypeError(f"[{name}] expected alpha as a number, got a bool: give 1 or 0")
-    is_whole = isinstance(alpha, bool | int | np.integer | np.bool_)
-    factor = int(alpha) if is_whole else number(name, "alpha", alpha)
     first, second = convert(
         name, x, y, logical=name == "add", dtype_of=common_dtype if name == "add" else _dtype_of_numbers
     )
     dtype = first.dtype if isinstance(first, Tensor) else second.dtype
     if dtypes.is_float(dtype):
-        return expression(first, second, float(factor))
-    if not is_whole:
+        return expression(first, second, number(name, "alpha", alpha))
+    if not isinstance(alpha, bool | int | np.integer | np.bool_):
         raise DtypeError(
             f"[{name}] expected alpha as an int beside {dtype}, got {described(alpha)}: cast x with .float()"
         )
     if dtypes.is_bool(dtype):
-        return add(first, second if factor else False)
+        return add(first, second if alpha else False)
+    factor = whole(name, "alpha", alpha)
     return add(first, mul(second, factor)) if name == "add" else sub(first, mul(second, factor))
 
 
@@ -200,7 +199,7 @@ def div(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = Non
 
 def _divided(x: TensorLike, y: TensorLike, rounding_mode: Any) -> Tensor:
     """The quotient, rounded."""
-    if rounding_mode not in ("floor", "trunc"):
+    if not isinstance(rounding_mode, str) or rounding_mode not in ("floor", "trunc"):
         raise ArgumentError(
             f'[div] expected rounding_mode="floor", "trunc" or None, got {described(rounding_mode)}: name one of them'
         )
@@ -255,11 +254,9 @@ def pow(input: TensorLike, exponent: TensorLike) -> Tensor:
         found = _POWER_OF_NUMBER.launches.launch_outside(input, exponent)
         if found is not None:
             return found
-    base, exponent = convert("pow", input, exponent, logical=True)
+    base, exponent = convert("pow", input, exponent)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
-        if dtypes.is_bool(dtype):
-            return compute("ge", base, exponent)  # False ** True alone is False
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
             if simpler is not None:

@@ -97,7 +97,8 @@ def heaviside(input: TensorLike, values: TensorLike) -> Tensor:
     x, y = [value.detach() if isinstance(value, Tensor) else value for value in found]
     if dtypes.is_float(kinds.pop()):
         return _heaviside(x, y)
-    return where(eq(x, 0), y, cast(gt(x, 0), y.dtype))
+    result: Tensor = where(eq(x, 0), y, cast(gt(x, 0), y.dtype))
+    return result
 
 
 # -- comparison and logic ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
 from alpha.functions.arithmetic import div, mul
 from alpha.functions.casting import cast, clone
-from alpha.functions.operands import TensorLike, check_float, compute
+from alpha.functions.operands import TensorLike, check_float, check_tensor, compute
 from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, convert, evaluated, numeric, of_integers
 from alpha.tensor import Tensor
 
@@ -202,6 +202,7 @@ def clamp(input: TensorLike, min: TensorLike | None = None, max: TensorLike | No
         traced: Any = symbols.clamped(input, min, max)
         return traced  # type: ignore[no-any-return]
     value, *found = convert("clamp", input, *bounds, logical=any(isinstance(b, Tensor | np.ndarray) for b in bounds))
+    check_tensor("clamp", value)
     if dtypes.is_float(value.dtype):
         return limited(value, *found)
     if isinstance(value, Tensor) and dtypes.is_integer(value.dtype) and _tensors_first(found):

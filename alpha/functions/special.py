@@ -14,8 +14,10 @@ from alpha.autograd import is_grad_enabled
 from alpha.errors import ArgumentError, GraphError, described
 from alpha.expressions import polygammas, symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
+from alpha.functions.comparison import ne, where
 from alpha.functions.operands import TensorLike, is_number
 from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, as_floats, convert, of_floats, of_two_floats
+from alpha.functions.rounding import floor
 from alpha.tensor import Tensor
 
 __all__ = ["digamma", "i0", "lgamma", "logit", "mvlgamma", "polygamma", "xlogy"]
@@ -68,23 +70,12 @@ def _of_order(n: int) -> PointwiseFunction:
 
 def mvlgamma(input: TensorLike, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of p dimensions: the sum of lgamma(input - k / 2) below p."""
-    dimensions = whole("mvlgamma", "p", p, 1, 1000)
-    function = _of_dimensions(dimensions)
-    found: Tensor | None = function.latest.launch_outside(input)
-    return function(as_floats("mvlgamma", input)) if found is None else found
-
-
-@functools.cache
-def _of_dimensions(p: int) -> PointwiseFunction:
-    def value(x: Any) -> Any:
-        total = _do("lgamma", x) + p * (p - 1) / 4 * math.log(math.pi)
-        for k in range(1, p):
-            total = total + _do("lgamma", x - k / 2)
-        return total
-
-    function = pointwise(value)
-    function.name = "mvlgamma"
-    return function
+    dimensions = whole("mvlgamma", "p", p, 1, 10_000)
+    x = as_floats("mvlgamma", input)
+    total = lgamma(x) + dimensions * (dimensions - 1) / 4 * math.log(math.pi)
+    for k in range(1, dimensions):
+        total = total + lgamma(x - k / 2)
+    return total
 
 
 def _zeta_at_ends(s: Any, q: Any, value: Any) -> Any:
@@ -96,21 +87,11 @@ def _zeta_at_ends(s: Any, q: Any, value: Any) -> Any:
 
 
 @functools.cache
-def _zeta(below_0: bool) -> PointwiseFunction:
-    """Of q > 0, or also of q < 0 and whole s: the terms below 0 are then those of 1 - q's fraction with their signs."""
-
-    def value(s: Any, q: Any) -> Any:
-        if not below_0:
-            return _zeta_at_ends(s, q, polygammas.hurwitz(s, q))
-        first = q - _do("floor", q)
-        below = polygammas.hurwitz(s, 1 - first) - polygammas.hurwitz(s, 1 - q)
-        odd = _do("floor", s * 0.5) * 2 != s
-        found = polygammas.hurwitz(s, first) + _do("where", odd, -below, below)
-        return _zeta_at_ends(s, q, _do("where", q < 0, found, polygammas.hurwitz(s, q)))
-
-    function = pointwise(value)
+def _zeta() -> PointwiseFunction:
+    """Hurwitz's zeta function of q > 0."""
+    function = pointwise(lambda s, q: _zeta_at_ends(s, q, polygammas.hurwitz(s, q)))
     function.name = "zeta"
-    function.gradient(lambda grad, s, q: (None, -grad * s * _zeta(below_0)(s + 1, q)))
+    function.gradient(lambda grad, s, q: (None, -grad * s * _zeta()(s + 1, q)))
     return function
 
 
@@ -122,9 +103,20 @@ def zeta(input: TensorLike, other: TensorLike) -> Tensor:
     """
     if isinstance(input, Tensor) and input.requires_grad and is_grad_enabled():
         raise GraphError("[zeta] expected an input that does not require grad, got one that does: .detach() it")
-    function = _zeta(_has_negative(other))
-    found: Tensor | None = function.latest.launch_outside(input, other)
-    return function(*convert("zeta", input, other, floating=True, logical=True)) if found is None else found
+    s, q = convert("zeta", input, other, floating=True, logical=True)
+    if not _has_negative(q):
+        return _zeta()(s, q)
+    # For q < 0 and whole s the terms below 0 are, with their signs, those of 1 - q's fraction.
+    first = q - floor(q)
+    below = _zeta()(s, 1 - first) - _zeta()(s, 1 - q)
+    odd = ne(floor(s * 0.5) * 2, s) if isinstance(s, Tensor) else s % 2 == 1
+    found = _zeta()(s, first) + where(odd, -below, below)
+    return _at_ends(s, q, where(q < 0, found, _zeta()(s, q)))
+
+
+@pointwise
+def _at_ends(s: Any, q: Any, value: Any) -> Any:
+    return _zeta_at_ends(s, q, value)
 
 
 def _has_negative(q: Any) -> bool:
@@ -160,7 +152,8 @@ def _i1(x: Any) -> Any:
 
 @_i1.gradient
 def _i1_gradient(grad: Any, x: Any) -> Any:
-    return grad * _do("where", abs(x) < 1e-17, 0.5, _i0(x) - _i1(x) / x)
+    near = abs(x) < 1e-17
+    return grad * _do("where", near, 0.5, _i0(x) - _i1(x) / _do("where", near, 1.0, x))
 
 
 i0 = of_floats(_i0, "The modified Bessel function of the first kind, of order 0.")
