@@ -99,12 +99,13 @@ class FunctionLayer(ImageLayer):
         """The options by name."""
         return {name: getattr(self, name) for name in self.signature.parameters if name != "layout"}
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """What the function makes of the inputs."""
-        options = self._options()
+        options = {**self._options(), **named}
         if "layout" in self.signature.parameters:
             options["layout"] = self.layout
-            self._seen(inputs[0])
+            if inputs:
+                self._seen(inputs[0])
         return self.function(*inputs, **options)
 
     def extra_repr(self) -> str:

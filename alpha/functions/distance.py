@@ -14,7 +14,7 @@ from alpha.functions.linalg import matmul
 from alpha.functions.lookups import index_select
 from alpha.functions.operands import check_float
 from alpha.functions.reduction import sum
-from alpha.functions.shape import expand, transpose, unsqueeze
+from alpha.functions.shape import expand, reshape, transpose, unsqueeze
 from alpha.functions.vector_norms import norm
 from alpha.tensor import Tensor
 
@@ -78,7 +78,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
         by_product = max(x1.shape[-2], x2.shape[-2]) > _MANY_ROWS
     if p == 2 and by_product:
         return _euclidean(x1, x2)
-    return norm(unsqueeze(x1, -2) - unsqueeze(x2, -3), p, -1) if x1.shape[-1] else _nothing_between(x1, x2)
+    return _between(x1, x2, p)
 
 
 @pointwise
@@ -101,9 +101,10 @@ def _euclidean(x1: Tensor, x2: Tensor) -> Tensor:
     return _distance(matmul(x1, transpose(x2, -1, -2)), squares[0], transpose(squares[1], -1, -2))
 
 
-def _nothing_between(x1: Tensor, x2: Tensor) -> Tensor:
-    """Distances of rows without elements: 0."""
-    return sum(unsqueeze(x1, -2) - unsqueeze(x2, -3), -1)
+def _between(x1: Tensor, x2: Tensor, p: float) -> Tensor:
+    """The norms of all differences of rows; 0 of rows without elements."""
+    differences = unsqueeze(x1, -2) - unsqueeze(x2, -3)
+    return norm(differences, p, -1) if x1.shape[-1] else sum(differences, -1)
 
 
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
@@ -112,11 +113,13 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     check_float("pdist", input)
     if input.ndim != 2:
         raise ShapeError(f"[pdist] expected rows (N, C), got {input.shape}")
-    first, second = np.triu_indices(input.shape[0], 1)
-    engine = input.engine
-    pairs = [index_select(input, 0, engine.from_numpy(rows.astype(np.int64))) for rows in (first, second)]
-    difference = pairs[0] - pairs[1]
-    return norm(difference, p, -1) if input.shape[1] else sum(difference, -1)
+    count = input.shape[0]
+    distances = reshape(_between(input, input, p), (count * count,))
+
+    def places() -> np.ndarray[Any, Any]:
+        return np.flatnonzero(np.tri(count, dtype=bool).T & ~np.eye(count, dtype=bool))
+
+    return index_select(distances, 0, input.engine.constant(("pdist", count), places))
 
 
 def _checked_p(function: str, p: Any) -> float:

@@ -284,7 +284,7 @@ def linear(
     input.engine.check_owner("linear", *given)
     if input.ndim == 0 or weight.ndim != 2 or input.shape[-1] != weight.shape[1]:
         raise ShapeError(
-            f"[linear] expected input.shape[-1] == weight.shape[1], got x: {input.shape} and w: {weight.shape}"
+            f"[linear] expected x.shape[-1] == weight.shape[1], got x: {input.shape} and w: {weight.shape}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")

@@ -141,6 +141,8 @@ def triplet_margin_with_distance_loss(
     name = "triplet_margin_with_distance_loss"
     reduction = reduction_of(name, reduction)
     distance = pairwise_distance if distance_function is None else distance_function
+    if not callable(distance):
+        raise ArgumentError(f"[{name}] expected distance_function as a function, got {described(distance)}")
     return _triplet(name, (anchor, positive, negative), distance, margin, swap, reduction)
 
 

@@ -98,7 +98,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number
         return _cut(x, pad, mode, value)
     before, after = _counts(x, pad)
     if mode == "constant":
-        number = _value(x, 0 if value is None else value)
+        nothing = False if dtypes.is_bool(x.dtype) else 0
+        number = _value(x, nothing if value is None else value)
         return _known(call(Pad, x, before, after, number), (x, before, after, mode, number), given)
     if value is not None:
         raise ArgumentError(

@@ -345,6 +345,14 @@ def test_channels_are_dropped_whole(engine: Engine) -> None:
     assert abs(w.mean().item()) < 0.02 and abs(w.std().item() - 1) < 0.02
 
 
+def test_bools_are_padded_by_false_and_inputs_have_names(engine: Engine) -> None:
+    mask = F.pad(alpha.tensor([True, True], engine=engine), (1, -1))
+    assert mask.numpy().tolist() == [False, True]
+    x = alpha.ones((1, 4, 4, 2), engine=engine)
+    assert F.max_pool2d(input=x, kernel_size=2).shape == F.avg_pool2d(input=x[0], kernel_size=2)[None].shape
+    assert nn.MSELoss()(input=x, target=x).item() == 0
+
+
 def test_axes_of_one_are_made_into_several() -> None:
     assert nn.Unflatten(1, (2, -1, 3))(alpha.zeros((4, 12))).shape == (4, 2, 2, 3)
     assert nn.Unflatten(-1, (3, 4))(alpha.zeros((5, 2, 12))).shape == (5, 2, 3, 4)
@@ -368,6 +376,11 @@ ERRORS: list[tuple[Callable[[], Any], type[AlphaError], str]] = [
     (lambda: F.embedding(alpha.tensor([0]), X, sparse=True), ArgumentError, "expected sparse=False, got True"),
     (lambda: F.interpolate(ONE, 2, antialias=True), ArgumentError, 'antialias with "bilinear" or "bicubic" alone'),
     (lambda: F.one_hot(alpha.zeros(0).long()), ArgumentError, "expected num_classes where there are no labels"),
+    (
+        lambda: F.triplet_margin_with_distance_loss(X, X, X, distance_function=3),  # type: ignore[arg-type]
+        ArgumentError,
+        "expected distance_function as a function, got 3",
+    ),
     (lambda: F.pad(X, (-4, 0)), ShapeError, "expected no more elements taken off than there are"),
     (lambda: nn.ReflectionPad2d((1, 2, 3)), ArgumentError, r"\[ReflectionPad2d\] expected padding as one integer or 4"),
     (lambda: nn.ConvTranspose2d(1, 1, 1, padding_mode="circular"), ArgumentError, 'padding_mode as one of "zeros"'),
