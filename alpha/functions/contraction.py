@@ -236,26 +236,26 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     return einsum(a, labels[0], b, labels[1], rest)
 
 
-def kron(x: Tensor, other: Tensor) -> Tensor:
-    """The Kronecker product: each element of x times the whole of the other tensor."""
-    check_tensor("kron", x, other)
-    ndim = max(x.ndim, other.ndim)
-    left, right = ((1,) * (ndim - part.ndim) + part.shape for part in (x, other))
+def kron(input: Tensor, other: Tensor) -> Tensor:
+    """The Kronecker product: each element of input times the whole of the other tensor."""
+    check_tensor("kron", input, other)
+    ndim = max(input.ndim, other.ndim)
+    left, right = ((1,) * (ndim - part.ndim) + part.shape for part in (input, other))
     outer: Shape = tuple([n for length in left for n in (length, 1)])
     inside: Shape = tuple([n for length in right for n in (1, length)])
-    product = mul(reshape(x, outer), reshape(other, inside))
+    product = mul(reshape(input, outer), reshape(other, inside))
     return reshape(product, tuple([n * m for n, m in zip(left, right, strict=True)]))
 
 
-def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors of three numbers along an axis, the first of length 3 unless named."""
-    check_tensor("cross", x, other)
+    check_tensor("cross", input, other)
     if dim is None:
-        found = [axis for axis, n in enumerate(x.shape) if n == 3]
+        found = [axis for axis, n in enumerate(input.shape) if n == 3]
         if not found:
-            raise ShapeError(f"[cross] expected an axis of length 3, got shape {x.shape}")
+            raise ShapeError(f"[cross] expected an axis of length 3, got shape {input.shape}")
         dim = found[0]
-    return _cross(x, other, dim)
+    return _cross(input, other, dim)
 
 
 def _cross(x: Tensor, other: Tensor, dim: int) -> Tensor:
@@ -268,7 +268,7 @@ def _cross(x: Tensor, other: Tensor, dim: int) -> Tensor:
     return stack([mul(b, f) - mul(c, e), mul(c, d) - mul(a, f), mul(a, e) - mul(b, d)], axis)
 
 
-def vector_cross(x: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+def vector_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
     """``cross`` along the last axis unless another is named: ``alpha.linalg.cross``."""
-    check_tensor("cross", x, other)
-    return _cross(x, other, dim)
+    check_tensor("cross", input, other)
+    return _cross(input, other, dim)

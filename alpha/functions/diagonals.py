@@ -52,14 +52,14 @@ def _upper(x: Any, row: Any, column: Any) -> Any:
     return where(le(row, column), x, 0.0)
 
 
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The elements on and below a diagonal of each matrix, 0 elsewhere; ``diagonal`` 1 is above the main one."""
-    return _triangle("tril", x, diagonal)
+    return _triangle("tril", input, diagonal)
 
 
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The elements on and above a diagonal of each matrix, 0 elsewhere; ``diagonal`` 1 is above the main one."""
-    return _triangle("triu", x, diagonal)
+    return _triangle("triu", input, diagonal)
 
 
 def _triangle(name: str, x: Tensor, diagonal: int) -> Tensor:
@@ -104,63 +104,63 @@ def _indices(name: str, row: int, col: int, offset: int, dtype: dtypes.DtypeLike
 # -- diagonals ---------------------------------------------------------------------------------------------------
 
 
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The diagonal of each matrix of two axes, as a new last axis; a view. ``offset`` 1 is above the main one."""
-    check_tensor("diagonal", x)
-    first, second = one_axis("diagonal", dim1, x.ndim), one_axis("diagonal", dim2, x.ndim)
+    check_tensor("diagonal", input)
+    first, second = one_axis("diagonal", dim1, input.ndim), one_axis("diagonal", dim2, input.ndim)
     if first == second:
-        raise ShapeError(f"[diagonal] expected two different axes, got {dim1} and {dim2} for shape {x.shape}")
+        raise ShapeError(f"[diagonal] expected two different axes, got {dim1} and {dim2} for shape {input.shape}")
     offset = whole("diagonal", "offset", offset)
-    rows, columns = x.shape[first], x.shape[second]
+    rows, columns = input.shape[first], input.shape[second]
     length = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
-    rest = [axis for axis in range(x.ndim) if axis not in (first, second)]
-    shape = (*[x.shape[axis] for axis in rest], length)
-    strides = (*[x.strides[axis] for axis in rest], x.strides[first] + x.strides[second])
-    start = offset * x.strides[second] if offset >= 0 else -offset * x.strides[first]
-    return call(Strided, x, x.offset + (start if length else 0), shape, strides)
+    rest = [axis for axis in range(input.ndim) if axis not in (first, second)]
+    shape = (*[input.shape[axis] for axis in rest], length)
+    strides = (*[input.strides[axis] for axis in rest], input.strides[first] + input.strides[second])
+    start = offset * input.strides[second] if offset >= 0 else -offset * input.strides[first]
+    return call(Strided, input, input.offset + (start if length else 0), shape, strides)
 
 
-def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A matrix with a vector on a diagonal and 0 elsewhere, or the diagonal of a matrix."""
-    check_tensor("diag", x)
-    if x.ndim not in (1, 2):
-        raise ShapeError(f"[diag] expected a vector or a matrix, got shape {x.shape}: see diag_embed and diagonal")
-    return diag_embed(x, diagonal) if x.ndim == 1 else _diagonal(x, diagonal).clone()
+    check_tensor("diag", input)
+    if input.ndim not in (1, 2):
+        raise ShapeError(f"[diag] expected a vector or a matrix, got shape {input.shape}: see diag_embed and diagonal")
+    return diag_embed(input, diagonal) if input.ndim == 1 else _diagonal(input, diagonal).clone()
 
 
 _diagonal = diagonal
 
 
-def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix with all elements on a diagonal and 0 elsewhere."""
-    check_tensor("diagflat", x)
-    return diag_embed(reshape(x, (x.numel(),)), offset)
+    check_tensor("diagflat", input)
+    return diag_embed(reshape(input, (input.numel(),)), offset)
 
 
-def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices of two new axes, each with a line of the last axis on a diagonal and 0 elsewhere."""
-    check_tensor("diag_embed", x)
-    if not x.shape:
+    check_tensor("diag_embed", input)
+    if not input.shape:
         raise ShapeError("[diag_embed] expected at least one axis, got shape ()")
-    first, second = one_axis("diag_embed", dim1, x.ndim + 1), one_axis("diag_embed", dim2, x.ndim + 1)
+    first, second = one_axis("diag_embed", dim1, input.ndim + 1), one_axis("diag_embed", dim2, input.ndim + 1)
     offset = whole("diag_embed", "offset", offset)
-    length = x.shape[-1] + abs(offset)
-    shape = list(x.shape[:-1])
+    length = input.shape[-1] + abs(offset)
+    shape = list(input.shape[:-1])
     for axis in sorted((first, second)):
         shape.insert(axis, length)
     if first == second:
         raise ShapeError(f"[diag_embed] expected two different axes, got {dim1} and {dim2}")
-    out = x.engine.full(shape, 0, x.dtype)
-    copy_(diagonal(out, offset, first, second), x)
+    out = input.engine.full(shape, 0, input.dtype)
+    copy_(diagonal(out, offset, first, second), input)
     return out
 
 
-def trace(x: Tensor) -> Tensor:
+def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
-    check_tensor("trace", x)
-    if x.ndim != 2:
-        raise ShapeError(f"[trace] expected a matrix, got shape {x.shape}")
-    return sum(diagonal(x))
+    check_tensor("trace", input)
+    if input.ndim != 2:
+        raise ShapeError(f"[trace] expected a matrix, got shape {input.shape}")
+    return sum(diagonal(input))
 
 
 def block_diag(*tensors: Any) -> Tensor:
@@ -196,41 +196,43 @@ def _replaced(name: str, x: Tensor, src: Tensor, part: Any) -> Tensor:
     return out
 
 
-def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A copy of x whose diagonals are ``src``."""
-    return _replaced("diagonal_scatter", x, src, lambda out: diagonal(out, offset, dim1, dim2))
+def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A copy of input whose diagonals are ``src``."""
+    return _replaced("diagonal_scatter", input, src, lambda out: diagonal(out, offset, dim1, dim2))
 
 
-def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
-    """A copy of x whose entry along an axis is ``src``."""
-    return _replaced("select_scatter", x, src, lambda out: select(out, dim, index))
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of input whose entry along an axis is ``src``."""
+    return _replaced("select_scatter", input, src, lambda out: select(out, dim, index))
 
 
 def slice_scatter(
-    x: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    input: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
-    """A copy of x whose entries ``start:end:step`` along an axis are ``src``."""
-    check_tensor("slice_scatter", x)
-    key = (slice(None),) * one_axis("slice_scatter", dim, x.ndim) + (slice(start, end, step),)
-    return _replaced("slice_scatter", x, src, lambda out: getitem(out, key))
+    """A copy of input whose entries ``start:end:step`` along an axis are ``src``."""
+    check_tensor("slice_scatter", input)
+    key = (slice(None),) * one_axis("slice_scatter", dim, input.ndim) + (slice(start, end, step),)
+    return _replaced("slice_scatter", input, src, lambda out: getitem(out, key))
 
 
-def as_strided_scatter(x: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """A copy of x of which the elements that ``as_strided`` sees are ``src``."""
-    return _replaced("as_strided_scatter", x, src, lambda out: as_strided(out, size, stride, storage_offset))
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A copy of input of which the elements that ``as_strided`` sees are ``src``."""
+    return _replaced("as_strided_scatter", input, src, lambda out: as_strided(out, size, stride, storage_offset))
 
 
-def fill_diagonal_(x: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
-    """The elements x[i, i, ...] set to a number; with ``wrap`` a high matrix has one again after a row. Returns x."""
-    check_tensor("fill_diagonal_", x)
-    if x.ndim < 2 or (x.ndim > 2 and len(set(x.shape)) > 1):
-        raise ShapeError(f"[fill_diagonal_] expected a matrix, or more axes of one length, got shape {x.shape}")
-    step, columns = builtins.sum(x.strides), x.shape[1]
-    if flag("fill_diagonal_", "wrap", wrap) and x.ndim == 2 and x.shape[0] > columns:
-        rows, period = x.shape[0], columns + 1
+def fill_diagonal_(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """The elements input[i, i, ...] set to a number; ``wrap``: again after a row of a high matrix. Returns it."""
+    check_tensor("fill_diagonal_", input)
+    if input.ndim < 2 or (input.ndim > 2 and len(set(input.shape)) > 1):
+        raise ShapeError(f"[fill_diagonal_] expected a matrix, or more axes of one length, got shape {input.shape}")
+    step, columns = builtins.sum(input.strides), input.shape[1]
+    if flag("fill_diagonal_", "wrap", wrap) and input.ndim == 2 and input.shape[0] > columns:
+        rows, period = input.shape[0], columns + 1
         for start in range(0, rows, period):
-            diagonal_ = as_strided(x, (min(columns, rows - start),), (step,), x.offset + start * x.strides[0])
+            diagonal_ = as_strided(
+                input, (min(columns, rows - start),), (step,), input.offset + start * input.strides[0]
+            )
             copy_(diagonal_, fill_value)
-        return x
-    copy_(as_strided(x, (min(x.shape),), (step,), x.offset), fill_value)
-    return x
+        return input
+    copy_(as_strided(input, (min(input.shape),), (step,), input.offset), fill_value)
+    return input

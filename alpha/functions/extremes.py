@@ -56,27 +56,27 @@ class Extreme(Function):
 
 
 def max(
-    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
 ) -> Any:
     """The largest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties.
 
-    Of two tensors, ``max(x, other)``, the larger elements: ``maximum``.
+    Of two tensors, ``max(input, other)``, the larger elements: ``maximum``.
     """
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("max", dim, axis, keepdim, keepdims)
-    return _extreme("max", x, dim, keepdim)
+    return _extreme("max", input, dim, keepdim)
 
 
 def min(
-    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
 ) -> Any:
     """The smallest element; along an axis ``(values, indices)``. NaN where there is one, the first on ties.
 
-    Of two tensors, ``min(x, other)``, the smaller elements: ``minimum``.
+    Of two tensors, ``min(input, other)``, the smaller elements: ``minimum``.
     """
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("min", dim, axis, keepdim, keepdims)
-    return _extreme("min", x, dim, keepdim)
+    return _extreme("min", input, dim, keepdim)
 
 
 def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
@@ -107,14 +107,14 @@ def _extreme(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
     return ValuesAndIndices(found, keeping(index, x.shape, (axis,)) if kept else index)
 
 
-def amax(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest element over an axis, several, or all (None, or an empty list); equal ones share the gradient."""
-    return _over_axes("max", x, dim, keepdim)
+    return _over_axes("max", input, dim, keepdim)
 
 
-def amin(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The smallest element over an axis, several, or all (None, or an empty list); equal ones share the gradient."""
-    return _over_axes("min", x, dim, keepdim)
+    return _over_axes("min", input, dim, keepdim)
 
 
 def _over_axes(op: str, x: Tensor, dim: Any, keepdim: bool) -> Tensor:
@@ -132,12 +132,12 @@ class Extremes(NamedTuple):
     max: Tensor
 
 
-def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extremes:
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Extremes:
     """``(min, max)``: the smallest and the largest element along an axis, or of all."""
-    check_tensor("aminmax", x)
-    if dim is not None and x.shape:
-        dim = one_axis("aminmax", dim, x.ndim)
-    return Extremes(amin(x, dim, keepdim), amax(x, dim, keepdim))
+    check_tensor("aminmax", input)
+    if dim is not None and input.shape:
+        dim = one_axis("aminmax", dim, input.ndim)
+    return Extremes(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
 def _arg_reduce(name: str, x: Tensor, axis: int) -> Tensor:
@@ -146,21 +146,21 @@ def _arg_reduce(name: str, x: Tensor, axis: int) -> Tensor:
 
 
 def argmax(
-    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
 ) -> Tensor:
     """Index of the largest element, the first on ties, along an axis or in the flattened tensor."""
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("argmax", dim, axis, keepdim, keepdims)
-    return _arg("argmax", x, dim, keepdim)
+    return _arg("argmax", input, dim, keepdim)
 
 
 def argmin(
-    x: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
 ) -> Tensor:
     """Index of the smallest element, the first on ties, along an axis or in the flattened tensor."""
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("argmin", dim, axis, keepdim, keepdims)
-    return _arg("argmin", x, dim, keepdim)
+    return _arg("argmin", input, dim, keepdim)
 
 
 def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
@@ -177,17 +177,21 @@ def _arg(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     return keeping(index, x.shape, (axis,)) if keepdim else index
 
 
-def any(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None) -> Tensor:
+def any(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Tensor:
     """Whether any element differs from 0, over an axis, several, or all; over an empty list of axes each by itself."""
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("any", dim, axis, keepdim, keepdims)
-    check_tensor("any", x)
-    return x.storage.engine.reduce("any", x, all_axes("any", dim, x.ndim), flag("any", "keepdim", keepdim))
+    check_tensor("any", input)
+    return input.storage.engine.reduce("any", input, all_axes("any", dim, input.ndim), flag("any", "keepdim", keepdim))
 
 
-def all(x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None) -> Tensor:
+def all(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+) -> Tensor:
     """Whether every element differs from 0, over an axis, several, or all; over an empty list each by itself."""
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("all", dim, axis, keepdim, keepdims)
-    check_tensor("all", x)
-    return x.storage.engine.reduce("all", x, all_axes("all", dim, x.ndim), flag("all", "keepdim", keepdim))
+    check_tensor("all", input)
+    return input.storage.engine.reduce("all", input, all_axes("all", dim, input.ndim), flag("all", "keepdim", keepdim))

@@ -63,40 +63,42 @@ def cartesian_prod(*tensors: Any) -> Tensor:
     return stack([reshape(x, (x.numel(),)) for x in meshgrid(*found)], 1)
 
 
-def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All ways to take ``r`` elements of a vector, as rows, in their order; with replacement also several times."""
-    check_tensor("combinations", x)
+    check_tensor("combinations", input)
     count = whole("combinations", "r", r, 0)
-    if x.ndim != 1:
-        raise ShapeError(f"[combinations] expected a vector, got shape {x.shape}")
+    if input.ndim != 1:
+        raise ShapeError(f"[combinations] expected a vector, got shape {input.shape}")
     again = flag("combinations", "with_replacement", with_replacement)
     take = combinations_with_replacement if again else _combinations
     if not count:
-        return x.new_empty((0,))
+        return input.new_empty((0,))
     if count == 2:
-        rows = np.stack(np.triu_indices(x.shape[0], 0 if again else 1), 1)
+        rows = np.stack(np.triu_indices(input.shape[0], 0 if again else 1), 1)
     else:
-        rows = np.array(list(take(range(x.shape[0]), count)), np.int64).reshape(-1, count)
-    return reshape(index_select(x, 0, x.engine.from_numpy(rows.reshape(-1))), rows.shape)
+        rows = np.array(list(take(range(input.shape[0]), count)), np.int64).reshape(-1, count)
+    return reshape(index_select(input, 0, input.engine.from_numpy(rows.reshape(-1))), rows.shape)
 
 
 # -- differences and integrals -----------------------------------------------------------------------------------
 
 
-def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None) -> Tensor:
+def diff(
+    input: Tensor, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
     """The differences of neighbours along an axis, ``n`` times; of bools whether they differ.
 
-    ``prepend`` and ``append`` are put before and behind x first.
+    ``prepend`` and ``append`` are put before and behind input first.
     """
-    check_tensor("diff", x)
-    axis, times = one_axis("diff", dim, x.ndim), whole("diff", "n", n, 0)
+    check_tensor("diff", input)
+    axis, times = one_axis("diff", dim, input.ndim), whole("diff", "n", n, 0)
     if times and (prepend is not None or append is not None):
-        x = concat([part for part in (prepend, x, append) if part is not None], axis)
-    for _ in range(min(times, x.shape[axis])):
-        length = max(x.shape[axis] - 1, 0)
-        later, sooner = narrow(x, axis, x.shape[axis] - length, length), narrow(x, axis, 0, length)
-        x = logical_xor(later, sooner) if dtypes.is_bool(x.dtype) else sub(later, sooner)
-    return x
+        input = concat([part for part in (prepend, input, append) if part is not None], axis)
+    for _ in range(min(times, input.shape[axis])):
+        length = max(input.shape[axis] - 1, 0)
+        later, sooner = narrow(input, axis, input.shape[axis] - length, length), narrow(input, axis, 0, length)
+        input = logical_xor(later, sooner) if dtypes.is_bool(input.dtype) else sub(later, sooner)
+    return input
 
 
 def _steps(name: str, y: Tensor, x: Tensor | None, dx: Any, axis: int) -> Any:
@@ -142,20 +144,20 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: Any = 1, dim
     return cumsum(_areas("cumulative_trapezoid", y, x, dx, axis), axis - y.ndim)
 
 
-def gradient(x: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
+def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Tensor, ...]:
     """The derivative along each axis, or those named, from neighbours on both sides: as in NumPy.
 
     ``spacing``: a number, one for each axis, or for each axis a vector of its places.
     """
-    check_tensor("gradient", x)
+    check_tensor("gradient", input)
     spacing = 1 if spacing is None else spacing
     order = whole("gradient", "edge_order", edge_order, 1, 2)
-    given = range(x.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
-    axes = [one_axis("gradient", axis, x.ndim) for axis in given]
+    given = range(input.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
+    axes = [one_axis("gradient", axis, input.ndim) for axis in given]
     spacings: Sequence[Any] = [spacing] * len(axes) if is_number(spacing) else spacing
     if isinstance(spacing, Tensor) or len(spacings) != len(axes):
         raise ArgumentError(f"[gradient] expected a number, or a spacing for each of {len(axes)} axes, got others")
-    return tuple([_slope(x, axis, step, order) for axis, step in zip(axes, spacings, strict=True)])
+    return tuple([_slope(input, axis, step, order) for axis, step in zip(axes, spacings, strict=True)])
 
 
 def _slope(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:

@@ -294,18 +294,18 @@ def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
     return where(mask, value, x)
 
 
-def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    """x with a number where the mask (bool, broadcast to x's shape) holds; the gradient is 0 there."""
-    found: Tensor | None = _masked_fill.latest.launch_outside(x, mask, value)
+def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """input with a number where the mask (bool, broadcast to input's shape) holds; the gradient is 0 there."""
+    found: Tensor | None = _masked_fill.latest.launch_outside(input, mask, value)
     if found is not None:
         return found
-    if is_symbolic(x, mask, value):
-        return _masked_fill(x, mask, value)
-    check_tensor("masked_fill", x, mask)
+    if is_symbolic(input, mask, value):
+        return _masked_fill(input, mask, value)
+    check_tensor("masked_fill", input, mask)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[masked_fill] expected a mask of bool, got {mask.dtype}: compare it first")
-    shape = broadcast_shapes("masked_fill", [x.shape, mask.shape])
-    x = x if x.shape == shape else broadcast_to(x, shape)
-    new = written_value("masked_fill", x, value)
-    is_plain = dtypes.is_float(x.dtype) and not isinstance(new, Tensor)
-    return _masked_fill(x, mask, new) if is_plain else where(mask, new, x)
+    shape = broadcast_shapes("masked_fill", [input.shape, mask.shape])
+    input = input if input.shape == shape else broadcast_to(input, shape)
+    new = written_value("masked_fill", input, value)
+    is_plain = dtypes.is_float(input.dtype) and not isinstance(new, Tensor)
+    return _masked_fill(input, mask, new) if is_plain else where(mask, new, input)

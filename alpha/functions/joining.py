@@ -220,30 +220,30 @@ def several(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     return [cast(x, dtype) for x in found]
 
 
-def flip(x: Tensor, dims: int | Sequence[int]) -> Tensor:
+def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
     """The elements in reverse order along axes; a copy."""
     given = tuple(dims) if type(dims) is list else dims
-    found: Tensor | None = FLIP.launch_outside(x, given)
+    found: Tensor | None = FLIP.launch_outside(input, given)
     if found is not None:
         return found
-    check_tensor("flip", x)
-    axes = all_axes("flip", tuple(dims) if isinstance(dims, (tuple, list)) else (dims,), x.ndim)
-    out = call(Flip, x, axes)
+    check_tensor("flip", input)
+    axes = all_axes("flip", tuple(dims) if isinstance(dims, (tuple, list)) else (dims,), input.ndim)
+    out = call(Flip, input, axes)
     if not out.requires_grad:
-        x.engine.alias(FLIP, (x, axes), FLIP, (x, given))
+        input.engine.alias(FLIP, (input, axes), FLIP, (input, given))
     return out
 
 
-def tile(x: Tensor, repeats: int | Sequence[int]) -> Tensor:
+def tile(input: Tensor, dims: int | Sequence[int]) -> Tensor:
     """The tensor repeated so many times along each axis; missing leading axes or counts are 1."""
-    check_tensor("tile", x)
-    counts = shape_of("tile", (tuple(repeats) if isinstance(repeats, (tuple, list)) else (repeats,),))
-    ndim = max(len(counts), x.ndim)
+    check_tensor("tile", input)
+    counts = shape_of("tile", (tuple(dims) if isinstance(dims, (tuple, list)) else (dims,),))
+    ndim = max(len(counts), input.ndim)
     counts = (1,) * (ndim - len(counts)) + counts
-    shape = (1,) * (ndim - x.ndim) + x.shape
+    shape = (1,) * (ndim - input.ndim) + input.shape
     wanted = shape_of("tile", (tuple(count * n for count, n in zip(counts, shape, strict=True)),))
-    check_room(x.engine, wanted, x.dtype)
-    return call(Tile, x, counts, shape)
+    check_room(input.engine, wanted, input.dtype)
+    return call(Tile, input, counts, shape)
 
 
 repeat = tile
@@ -312,50 +312,50 @@ def column_stack(tensors: Sequence[Tensor]) -> Tensor:
 # -- turned round ------------------------------------------------------------------------------------------------
 
 
-def fliplr(x: Tensor) -> Tensor:
-    """The columns in reverse order; x has at least two axes."""
-    check_tensor("fliplr", x)
-    return flip(x, (one_axis("fliplr", 1, x.ndim),))
+def fliplr(input: Tensor) -> Tensor:
+    """The columns in reverse order; input has at least two axes."""
+    check_tensor("fliplr", input)
+    return flip(input, (one_axis("fliplr", 1, input.ndim),))
 
 
-def flipud(x: Tensor) -> Tensor:
-    """The rows in reverse order; x has at least one axis."""
-    check_tensor("flipud", x)
-    return flip(x, (one_axis("flipud", 0, x.ndim),))
+def flipud(input: Tensor) -> Tensor:
+    """The rows in reverse order; input has at least one axis."""
+    check_tensor("flipud", input)
+    return flip(input, (one_axis("flipud", 0, input.ndim),))
 
 
-def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by 90 degrees, ``k`` times, from the first of two axes to the second."""
-    check_tensor("rot90", x)
+    check_tensor("rot90", input)
     turns = whole("rot90", "k", k) % 4
-    if not isinstance(dims, (tuple, list)) or len(all_axes("rot90", tuple(dims), x.ndim)) != 2:
+    if not isinstance(dims, (tuple, list)) or len(all_axes("rot90", tuple(dims), input.ndim)) != 2:
         raise ShapeError(f"[rot90] expected two different axes, got {described(dims)}")
     first, second = dims
     if turns == 2:
-        return flip(x, (first, second))
+        return flip(input, (first, second))
     if not turns:
-        return x.clone()
-    return flip(transpose(x, first, second), (first if turns == 1 else second,))
+        return input.clone()
+    return flip(transpose(input, first, second), (first if turns == 1 else second,))
 
 
-def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
+def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
     """The elements moved on along axes, those that leave at the end coming back at the beginning.
 
     Without axes they move in the flattened tensor.
     """
-    check_tensor("roll", x)
+    check_tensor("roll", input)
     by = tuple(shifts) if isinstance(shifts, (tuple, list)) else (shifts,)
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         if len(by) != 1:
             raise ShapeError(f"[roll] expected one shift without dims, got {described(shifts)}: name the axes")
-        return reshape(roll(reshape(x, (x.numel(),)), by, 0), x.shape)
+        return reshape(roll(reshape(input, (input.numel(),)), by, 0), input.shape)
     axes = tuple(dims) if isinstance(dims, (tuple, list)) else (dims,)
     if len(by) != len(axes):
         raise ShapeError(f"[roll] expected a shift for each of {len(axes)} axes, got {described(shifts)}")
-    out = x
+    out = input
     for shift, dim in zip(by, axes, strict=True):
-        length = x.shape[one_axis("roll", dim, x.ndim)]
+        length = input.shape[one_axis("roll", dim, input.ndim)]
         start = -whole("roll", "shifts", shift) % length if length else 0
         if start:
             out = concat(split(out, [start, length - start], dim)[::-1], dim)
-    return out.clone() if out is x else out
+    return out.clone() if out is input else out

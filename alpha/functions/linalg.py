@@ -187,7 +187,7 @@ def _row(x: Tensor) -> Tensor:
     return x.strided(x.offset, (1, *x.shape), (x.shape[0], *x.strides))
 
 
-def matmul(x: TensorLike, y: TensorLike) -> Tensor:
+def matmul(input: TensorLike, other: TensorLike) -> Tensor:
     """Matrix product, batch axes broadcast; a 1-D operand counts as a row (left) or a column (right).
 
     (..., M, K) and (..., K, N) give (..., M, N). ShapeError unless the inner lengths agree; both float32 or float64.
@@ -195,34 +195,35 @@ def matmul(x: TensorLike, y: TensorLike) -> Tensor:
     On the CPU the convolutions' micro-kernel computes products, NumPy's BLAS batches of tiny ones, and a pass over the
     matrix those with a vector (``alpha.cpu.explain_product``). Bits do not depend on the number of threads.
     """
-    found: Tensor | None = MATMUL.launch_outside(x, y, PRODUCT_ALGORITHM.get())
+    found: Tensor | None = MATMUL.launch_outside(input, other, PRODUCT_ALGORITHM.get())
     if found is not None:
         return found
-    x, y = operands("matmul", x, y)
-    are_whole = _are_whole(x, y)
+    input, other = operands("matmul", input, other)
+    are_whole = _are_whole(input, other)
     if not are_whole:
-        _check_dtypes("matmul", x, y)
-    if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
+        _check_dtypes("matmul", input, other)
+    if input.ndim == 0 or other.ndim == 0 or input.shape[-1] != other.shape[max(other.ndim - 2, 0)]:
         raise ShapeError(
-            f"[matmul] expected x.shape[-1] == y.shape[{-2 if y.ndim != 1 else -1}], got x: {x.shape} and y: {y.shape}"
+            f"[matmul] expected x.shape[-1] == y.shape[{-2 if other.ndim != 1 else -1}], got x: {input.shape} and "
+            f"y: {other.shape}"
         )
     if are_whole:
-        return _whole_product(x, y)
-    if x.ndim == y.ndim == 2:
-        return call(MatMul, x, y) if enters_graph(x, y) else x.storage.engine.matmul(x, y)
-    if x.ndim == 2 and y.ndim == 1:
-        return call(Gemv, x, y, False) if enters_graph(x, y) else x.engine.gemv(x, y)
-    if x.ndim == 1 and y.ndim == 2:
-        return call(Gemv, y, x, True) if enters_graph(x, y) else x.engine.gemv(y, x, True)
-    if x.ndim == y.ndim == 1:
-        return call(Dot, x, y) if enters_graph(x, y) else _dot(x, y)
-    batch = _batch(x, y)
-    left, right = unsqueeze(x, 0) if x.ndim == 1 else x, unsqueeze(y, -1) if y.ndim == 1 else y
+        return _whole_product(input, other)
+    if input.ndim == other.ndim == 2:
+        return call(MatMul, input, other) if enters_graph(input, other) else input.storage.engine.matmul(input, other)
+    if input.ndim == 2 and other.ndim == 1:
+        return call(Gemv, input, other, False) if enters_graph(input, other) else input.engine.gemv(input, other)
+    if input.ndim == 1 and other.ndim == 2:
+        return call(Gemv, other, input, True) if enters_graph(input, other) else input.engine.gemv(other, input, True)
+    if input.ndim == other.ndim == 1:
+        return call(Dot, input, other) if enters_graph(input, other) else _dot(input, other)
+    batch = _batch(input, other)
+    left, right = unsqueeze(input, 0) if input.ndim == 1 else input, unsqueeze(other, -1) if other.ndim == 1 else other
     if right.ndim == 2 and left.ndim > 2:  # one long product instead of a batch of short ones
         out = call(MatMul, reshape(left, (-1, left.shape[-1])) if left.numel() else _flat(left), right)
     else:
         out = call(MatMul, left, right)
-    return reshape(out, (*batch, *x.shape[-2:-1], *(y.shape[-1:] if y.ndim > 1 else ())))
+    return reshape(out, (*batch, *input.shape[-2:-1], *(other.shape[-1:] if other.ndim > 1 else ())))
 
 
 def _are_whole(x: Any, y: Any) -> bool:
@@ -323,31 +324,31 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     return y if bias is None else y + bias
 
 
-def outer(x: Tensor, y: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """The products of each element of one vector with each of another: (M,) and (N,) give (M, N)."""
-    check_tensor("outer", x, y)
-    if x.ndim == y.ndim == 1 and not (dtypes.is_float(x.dtype) and x.dtype == y.dtype):
-        return mul(reshape(x, (x.shape[0], 1)), y)
-    _check_vectors("outer", x, y)
-    if x.ndim != 1 or y.ndim != 1:
-        raise ShapeError(f"[outer] expected two vectors, got x: {x.shape} and y: {y.shape}")
-    return call(Outer, x, y) if enters_graph(x, y) else x.storage.engine.ger(x, y)
+    check_tensor("outer", input, vec2)
+    if input.ndim == vec2.ndim == 1 and not (dtypes.is_float(input.dtype) and input.dtype == vec2.dtype):
+        return mul(reshape(input, (input.shape[0], 1)), vec2)
+    _check_vectors("outer", input, vec2)
+    if input.ndim != 1 or vec2.ndim != 1:
+        raise ShapeError(f"[outer] expected two vectors, got x: {input.shape} and y: {vec2.shape}")
+    return call(Outer, input, vec2) if enters_graph(input, vec2) else input.storage.engine.ger(input, vec2)
 
 
-def dot(x: Tensor, y: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors' elements."""
-    found: Tensor | None = DOT.launch_outside(x, y)
+    found: Tensor | None = DOT.launch_outside(input, tensor)
     if found is not None:
         return found
-    if _are_whole(x, y):
-        x.engine.check_owner("dot", x, y)
+    if _are_whole(input, tensor):
+        input.engine.check_owner("dot", input, tensor)
     else:
-        _check_vectors("dot", x, y)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise ShapeError(f"[dot] expected two vectors of one length, got x: {x.shape} and y: {y.shape}")
-    if dtypes.is_integer(x.dtype):
-        return _whole_product(x, y)
-    return call(Dot, x, y) if enters_graph(x, y) else _dot(x, y)
+        _check_vectors("dot", input, tensor)
+    if input.ndim != 1 or input.shape != tensor.shape:
+        raise ShapeError(f"[dot] expected two vectors of one length, got x: {input.shape} and y: {tensor.shape}")
+    if dtypes.is_integer(input.dtype):
+        return _whole_product(input, tensor)
+    return call(Dot, input, tensor) if enters_graph(input, tensor) else _dot(input, tensor)
 
 
 def _check_vectors(name: str, x: Tensor, y: Tensor) -> None:

@@ -58,84 +58,86 @@ class GatherAlong(Function):
 # -- by position along an axis -----------------------------------------------------------------------------------
 
 
-def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """out[i][j][k] = x[i][index[i][j][k]][k] for dim 1, and likewise for others; index has x's number of axes.
+def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """out[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and likewise for others; index has input's number of axes.
 
-    Along the other axes index may be shorter than x.
+    Along the other axes index may be shorter than input.
     """
-    found: Tensor | None = GATHER_ALONG.launch_outside(x, dim, index)
+    found: Tensor | None = GATHER_ALONG.launch_outside(input, dim, index)
     if found is not None:
         return found
-    check_tensor("gather", x, index)
-    if not x.shape and index.ndim <= 1:  # of a tensor without axes the index has as many or one
-        return reshape(gather(reshape(x, (1,)), dim, reshape(index, (-1,))), index.shape)
-    axis = one_axis("gather", dim, x.ndim)
-    check_index("gather", x, index)
+    check_tensor("gather", input, index)
+    if not input.shape and index.ndim <= 1:  # of a tensor without axes the index has as many or one
+        return reshape(gather(reshape(input, (1,)), dim, reshape(index, (-1,))), index.shape)
+    axis = one_axis("gather", dim, input.ndim)
+    check_index("gather", input, index)
     if not index.numel():  # whatever its shape, as in PyTorch
-        return nothing(index.shape, x)
-    if index.ndim != x.ndim or any(
-        n > m for a, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if a != axis
+        return nothing(index.shape, input)
+    if index.ndim != input.ndim or any(
+        n > m for a, (n, m) in enumerate(zip(index.shape, input.shape, strict=True)) if a != axis
     ):
         raise ShapeError(
-            f"[gather] expected an index of {x.ndim} axes, no longer than x except along axis {axis}, got x: {x.shape} "
+            f"[gather] expected an index of {input.ndim} axes, no longer than x except along axis {axis}, got x: "
+            f"{input.shape} "
             f"and index: {index.shape}"
         )
     followed = index.detach().long()
-    out = call(GatherAlong, x, followed, axis, "gather")
+    out = call(GatherAlong, input, followed, axis, "gather")
     if dim != axis and not out.requires_grad:
-        x.engine.alias(GATHER_ALONG, (x, axis, followed), GATHER_ALONG, (x, dim, index))
+        input.engine.alias(GATHER_ALONG, (input, axis, followed), GATHER_ALONG, (input, dim, index))
     return out
 
 
-def take_along_dim(x: Tensor, index: Tensor, dim: int | None = None) -> Tensor:
-    """``gather`` with x and index broadcast to each other along the other axes; without an axis, of both flattened."""
-    found: Tensor | None = TAKE_ALONG_DIM.launch_outside(x, index, dim)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """``gather`` with both broadcast to each other along the other axes; without an axis, of both flattened."""
+    found: Tensor | None = TAKE_ALONG_DIM.launch_outside(input, indices, dim)
     if found is not None:
         return found
-    check_tensor("take_along_dim", x, index)
+    check_tensor("take_along_dim", input, indices)
     if dim is None:
-        return take(x, reshape(index, (-1,)))
-    axis = one_axis("take_along_dim", dim, x.ndim)
-    check_index("take_along_dim", x, index)
-    pairs = list(zip(x.shape, index.shape, strict=False))
-    if index.ndim != x.ndim or any(a != axis and n != m and 1 not in (n, m) for a, (n, m) in enumerate(pairs)):
+        return take(input, reshape(indices, (-1,)))
+    axis = one_axis("take_along_dim", dim, input.ndim)
+    check_index("take_along_dim", input, indices)
+    pairs = list(zip(input.shape, indices.shape, strict=False))
+    if indices.ndim != input.ndim or any(a != axis and n != m and 1 not in (n, m) for a, (n, m) in enumerate(pairs)):
         raise ShapeError(
-            f"[take_along_dim] expected shapes that broadcast except along axis {axis}, got x: {x.shape} and index: "
-            f"{index.shape}"
+            f"[take_along_dim] expected shapes that broadcast except along axis {axis}, got x: {input.shape} and "
+            "index: "
+            f"{indices.shape}"
         )
     common = [max(pair) if 0 not in pair else 0 for pair in pairs]
-    wide = broadcast_to(x, [x.shape[axis] if a == axis else n for a, n in enumerate(common)])
-    chosen = broadcast_to(index, [index.shape[axis] if a == axis else n for a, n in enumerate(common)])
+    wide = broadcast_to(input, [input.shape[axis] if a == axis else n for a, n in enumerate(common)])
+    chosen = broadcast_to(indices, [indices.shape[axis] if a == axis else n for a, n in enumerate(common)])
     followed = chosen.detach().long()
     out = call(GatherAlong, wide, followed, axis, "take_along_dim")
     if not out.requires_grad:
-        x.engine.alias(GATHER_ALONG, (wide, axis, followed), TAKE_ALONG_DIM, (x, index, dim))
+        input.engine.alias(GATHER_ALONG, (wide, axis, followed), TAKE_ALONG_DIM, (input, indices, dim))
     return out
 
 
-def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The entries along an axis that a 1-D integer tensor names, in its order."""
     if type(index) is Tensor and len(index.shape) == 1:
-        found: Tensor | None = INDEX_SELECT.launch_outside(x, dim, index, True)
+        found: Tensor | None = INDEX_SELECT.launch_outside(input, dim, index, True)
         if found is not None:
             return found
-    check_tensor("index_select", x, index)
-    if not x.shape:
-        return reshape(index_select(reshape(x, (1,)), dim, index), index.shape if index.numel() != 1 else ())
-    axis = one_axis("index_select", dim, x.ndim)
-    check_index("index_select", x, index)
+    check_tensor("index_select", input, index)
+    if not input.shape:
+        return reshape(index_select(reshape(input, (1,)), dim, index), index.shape if index.numel() != 1 else ())
+    axis = one_axis("index_select", dim, input.ndim)
+    check_index("index_select", input, index)
     index = reshape(index, (1,)) if not index.shape else index
     if index.ndim != 1:
         raise ShapeError(f"[index_select] expected an index of one axis, got shape {index.shape}")
     followed = index.detach().long()
-    out = call(IndexSelect, x, followed, axis)
+    out = call(IndexSelect, input, followed, axis)
     if dim != axis and not out.requires_grad:
-        x.engine.alias(INDEX_SELECT, (x, axis, followed, True), INDEX_SELECT, (x, dim, index, True))
+        input.engine.alias(INDEX_SELECT, (input, axis, followed, True), INDEX_SELECT, (input, dim, index, True))
     return out
 
 
-def take(x: Tensor, index: Tensor) -> Tensor:
+def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements of the flattened tensor that an integer tensor of any shape names, in its shape."""
-    check_tensor("take", x, index)
-    check_index("take", x, index)
-    return reshape(index_select(reshape(x, (x.numel(),)), 0, reshape(index, (index.numel(),))), index.shape)
+    check_tensor("take", input, index)
+    check_index("take", input, index)
+    return reshape(index_select(reshape(input, (input.numel(),)), 0, reshape(index, (index.numel(),))), index.shape)

@@ -40,50 +40,52 @@ def _check_axes(name: str, *given: tuple[Any, int]) -> None:
         raise ShapeError(f"[{name}] expected tensors of {wanted} axes, got {got}: matmul broadcasts")
 
 
-def mm(x: Tensor, mat2: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices."""
-    _check_axes("mm", (x, 2), (mat2, 2))
-    return matmul(x, mat2)
+    _check_axes("mm", (input, 2), (mat2, 2))
+    return matmul(input, mat2)
 
 
-def bmm(x: Tensor, mat2: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of as many matrices: (B, M, K) and (B, K, N) give (B, M, N)."""
-    _check_axes("bmm", (x, 3), (mat2, 3))
-    if x.shape[0] != mat2.shape[0]:
-        raise ShapeError(f"[bmm] expected as many matrices on both sides, got {x.shape} and {mat2.shape}")
-    if 0 in (*x.shape, *mat2.shape) and x.shape[2] == mat2.shape[1]:
-        return sum(mul(reshape(x, (*x.shape, 1)), reshape(mat2, (x.shape[0], 1, *mat2.shape[1:]))), 2)
-    return matmul(x, mat2)
+    _check_axes("bmm", (input, 3), (mat2, 3))
+    if input.shape[0] != mat2.shape[0]:
+        raise ShapeError(f"[bmm] expected as many matrices on both sides, got {input.shape} and {mat2.shape}")
+    if 0 in (*input.shape, *mat2.shape) and input.shape[2] == mat2.shape[1]:
+        return sum(mul(reshape(input, (*input.shape, 1)), reshape(mat2, (input.shape[0], 1, *mat2.shape[1:]))), 2)
+    return matmul(input, mat2)
 
 
-def mv(x: Tensor, vec: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
-    _check_axes("mv", (x, 2), (vec, 1))
-    return matmul(x, vec)
+    _check_axes("mv", (input, 2), (vec, 1))
+    return matmul(input, vec)
 
 
-def vdot(x: Tensor, other: Tensor) -> Tensor:
+def vdot(input: Tensor, other: Tensor) -> Tensor:
     """``dot`` of vectors of real numbers."""
-    return dot(x, other)
+    return dot(input, other)
 
 
-def ger(x: Tensor, vec2: Tensor) -> Tensor:
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
     """``outer``."""
-    return outer(x, vec2)
+    return outer(input, vec2)
 
 
-def inner(x: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products along the last axes: (..., N) and (***, N) give (..., ***); of a number the product."""
-    check_tensor("inner", x, other)
-    if not x.shape or not other.shape:
-        return mul(x, other)
-    if x.shape[-1] != other.shape[-1]:
-        raise ShapeError(f"[inner] expected last axes of one length, got {x.shape} and {other.shape}")
-    if x.ndim == other.ndim == 1:
-        return dot(x, other)
-    length = x.shape[-1]
-    left, right = (reshape(part, (part.numel() // length if length else _rows(part), length)) for part in (x, other))
-    return reshape(matmul(left, transpose(right, 0, 1)), (*x.shape[:-1], *other.shape[:-1]))
+    check_tensor("inner", input, other)
+    if not input.shape or not other.shape:
+        return mul(input, other)
+    if input.shape[-1] != other.shape[-1]:
+        raise ShapeError(f"[inner] expected last axes of one length, got {input.shape} and {other.shape}")
+    if input.ndim == other.ndim == 1:
+        return dot(input, other)
+    length = input.shape[-1]
+    left, right = (
+        reshape(part, (part.numel() // length if length else _rows(part), length)) for part in (input, other)
+    )
+    return reshape(matmul(left, transpose(right, 0, 1)), (*input.shape[:-1], *other.shape[:-1]))
 
 
 def _rows(x: Tensor) -> int:
@@ -123,44 +125,44 @@ def _added(name: str, x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tens
     return cast(add(mul(x, beta), mul(product, alpha)), x.dtype)
 
 
-def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * x + alpha * (mat1 @ mat2)``; x broadcasts to the product."""
-    check_tensor("addmm", x)
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * (mat1 @ mat2)``; input broadcasts to the product."""
+    check_tensor("addmm", input)
     _check_axes("addmm", (mat1, 2), (mat2, 2))
-    return _added("addmm", x, matmul(mat1, mat2), beta, alpha)
+    return _added("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
-def addmv(x: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * x + alpha * (mat @ vec)``; x broadcasts to the product."""
-    check_tensor("addmv", x)
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * (mat @ vec)``; input broadcasts to the product."""
+    check_tensor("addmv", input)
     _check_axes("addmv", (mat, 2), (vec, 1))
-    return _added("addmv", x, matmul(mat, vec), beta, alpha)
+    return _added("addmv", input, matmul(mat, vec), beta, alpha)
 
 
-def addr(x: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * x + alpha * outer(vec1, vec2)``; x broadcasts to the product."""
-    check_tensor("addr", x)
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * outer(vec1, vec2)``; input broadcasts to the product."""
+    check_tensor("addr", input)
     _check_axes("addr", (vec1, 1), (vec2, 1))
     product = mul(reshape(vec1, (vec1.shape[0], 1)), vec2)
-    return _added("addr", x, product, beta, alpha)
+    return _added("addr", input, product, beta, alpha)
 
 
-def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * x + alpha * bmm(batch1, batch2)``; x broadcasts to the products."""
-    check_tensor("baddbmm", x)
-    return _added("baddbmm", x, bmm(batch1, batch2), beta, alpha)
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * bmm(batch1, batch2)``; input broadcasts to the products."""
+    check_tensor("baddbmm", input)
+    return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
-def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * x + alpha * bmm(batch1, batch2).sum(0)``, as one product; x broadcasts to the sum."""
-    check_tensor("addbmm", x)
+def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * bmm(batch1, batch2).sum(0)``, as one product; input broadcasts to the sum."""
+    check_tensor("addbmm", input)
     _check_axes("addbmm", (batch1, 3), (batch2, 3))
     if batch1.shape[0] != batch2.shape[0] or batch1.shape[2] != batch2.shape[1]:
         raise ShapeError(f"[addbmm] expected (B, M, K) and (B, K, N), got {batch1.shape} and {batch2.shape}")
     count, rows, inner_length = batch1.shape
     left = reshape(transpose(batch1, 0, 1), (rows, count * inner_length))
     right = reshape(batch2, (count * inner_length, batch2.shape[2]))
-    return _added("addbmm", x, matmul(left, right), beta, alpha)
+    return _added("addbmm", input, matmul(left, right), beta, alpha)
 
 
 # -- chains, and vectors along an axis ---------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def chain_matmul(*matrices: Any) -> Tensor:
     return multi_dot(given) if len(given) > 1 else given[0]
 
 
-def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+def vecdot(input: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sums of products along an axis; the other axes broadcast."""
-    check_tensor("vecdot", x, y)
-    return sum(mul(x, y), dim)
+    check_tensor("vecdot", input, y)
+    return sum(mul(input, y), dim)

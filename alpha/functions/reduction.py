@@ -162,7 +162,7 @@ class Prod(Function):
 
 
 def sum(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     keepdim: bool = False,
     *,
@@ -172,21 +172,21 @@ def sum(
 ) -> Tensor:
     """Sum over an axis, several, or all (None, or as in PyTorch an empty list); of bools and integers int64."""
     if dtype is not None:
-        x = cast(x, dtype)
+        input = cast(input, dtype)
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("sum", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
         dim = None
-    found: Tensor | None = _SUM.launch_outside(x, dim, keepdim)
+    found: Tensor | None = _SUM.launch_outside(input, dim, keepdim)
     if found is not None:
         return found
-    check_tensor("sum", x)
-    axes, kept = reduced_axes("sum", dim, x.ndim), flag("sum", "keepdim", keepdim)
-    return known_as(_SUM, call(Sum, x, axes, kept), x, (dim, keepdim), (axes, kept))
+    check_tensor("sum", input)
+    axes, kept = reduced_axes("sum", dim, input.ndim), flag("sum", "keepdim", keepdim)
+    return known_as(_SUM, call(Sum, input, axes, kept), input, (dim, keepdim), (axes, kept))
 
 
 def mean(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     keepdim: bool = False,
     *,
@@ -196,24 +196,24 @@ def mean(
 ) -> Tensor:
     """Mean over an axis, several, or all (None, or an empty list); NaN of nothing. DtypeError unless float."""
     if dtype is not None:
-        x = cast(x, dtype)
+        input = cast(input, dtype)
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("mean", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
         dim = None
-    found: Tensor | None = _MEAN.launch_outside(x, dim, keepdim)
+    found: Tensor | None = _MEAN.launch_outside(input, dim, keepdim)
     if found is not None:
         return found
-    check_float("mean", x)
-    axes, kept = reduced_axes("mean", dim, x.ndim), flag("mean", "keepdim", keepdim)
-    return known_as(_MEAN, call(Mean, x, axes, kept), x, (dim, keepdim), (axes, kept))
+    check_float("mean", input)
+    axes, kept = reduced_axes("mean", dim, input.ndim), flag("mean", "keepdim", keepdim)
+    return known_as(_MEAN, call(Mean, input, axes, kept), input, (dim, keepdim), (axes, kept))
 
 
 _SUM, _MEAN, _PROD, _NORM = (REDUCTIONS[op] for op in ("sum", "mean", "prod", "norm"))
 
 
 def var(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     unbiased: bool = True,
     keepdim: bool = False,
@@ -223,18 +223,18 @@ def var(
     keepdims: bool | None = None,
 ) -> Tensor:
     """Variance over an axis, several, or all (None, or an empty list): by n - 1, by n unless ``unbiased``, or by
-    n - ``correction``. ``var(x, False)`` is over all axes by n, as in PyTorch.
+    n - ``correction``. ``var(input, False)`` is over all axes by n, as in PyTorch.
     """
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("var", dim, axis, keepdim, keepdims)
     if correction is None:
         if type(dim) is tuple and not dim:
             dim = None
-        found = VARIANCE.launch_outside(x, dim, unbiased, keepdim) if type(dim) is not bool else None
+        found = VARIANCE.launch_outside(input, dim, unbiased, keepdim) if type(dim) is not bool else None
         if found is not None:
             result: Tensor = found[0]
             return result
-    return _var("var", x, dim, unbiased, keepdim, correction)
+    return _var("var", input, dim, unbiased, keepdim, correction)
 
 
 def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: float | None) -> Tensor:
@@ -254,7 +254,7 @@ def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool, corr
 
 
 def std(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     unbiased: bool = True,
     keepdim: bool = False,
@@ -269,10 +269,10 @@ def std(
     if correction is None:
         if type(dim) is tuple and not dim:
             dim = None
-        found = VARIANCE.launch_outside(x, dim, unbiased, keepdim) if type(dim) is not bool else None
+        found = VARIANCE.launch_outside(input, dim, unbiased, keepdim) if type(dim) is not bool else None
         if found is not None:
             return sqrt(found[0])
-    result = _var("std", x, dim, unbiased, keepdim, correction)
+    result = _var("std", input, dim, unbiased, keepdim, correction)
     return call(Root, result) if result.requires_grad else sqrt(result)
 
 
@@ -291,23 +291,23 @@ class StdMean(NamedTuple):
 
 
 def var_mean(
-    x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
+    input: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
 ) -> VarMean:
     """``(var, mean)`` of the same arguments."""
     axes = None if isinstance(dim, bool) else dim
-    return VarMean(var(x, dim, unbiased, keepdim, correction=correction), mean(x, axes, keepdim))
+    return VarMean(var(input, dim, unbiased, keepdim, correction=correction), mean(input, axes, keepdim))
 
 
 def std_mean(
-    x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
+    input: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
 ) -> StdMean:
     """``(std, mean)`` of the same arguments."""
     axes = None if isinstance(dim, bool) else dim
-    return StdMean(std(x, dim, unbiased, keepdim, correction=correction), mean(x, axes, keepdim))
+    return StdMean(std(input, dim, unbiased, keepdim, correction=correction), mean(input, axes, keepdim))
 
 
 def prod(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     keepdim: bool = False,
     *,
@@ -317,17 +317,17 @@ def prod(
 ) -> Tensor:
     """Product over an axis, several, or all (None, or an empty list); of bools and integers int64."""
     if dtype is not None:
-        x = cast(x, dtype)
+        input = cast(input, dtype)
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("prod", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
         dim = None
-    found: Tensor | None = _PROD.launch_outside(x, dim, keepdim)
+    found: Tensor | None = _PROD.launch_outside(input, dim, keepdim)
     if found is not None:
         return found
-    check_tensor("prod", x)
-    axes, kept = reduced_axes("prod", dim, x.ndim), flag("prod", "keepdim", keepdim)
-    return known_as(_PROD, call(Prod, x, axes, kept, dim is None), x, (dim, keepdim), (axes, kept))
+    check_tensor("prod", input)
+    axes, kept = reduced_axes("prod", dim, input.ndim), flag("prod", "keepdim", keepdim)
+    return known_as(_PROD, call(Prod, input, axes, kept, dim is None), input, (dim, keepdim), (axes, kept))
 
 
 # -- sums that leave something out -------------------------------------------------------------------------------
@@ -338,22 +338,22 @@ def _without_nan(x: Any) -> Any:
     return where(ne(x, x), 0.0, x)
 
 
-def nansum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """``sum`` that counts NaN as 0."""
-    check_tensor("nansum", x)
-    return sum(_without_nan(x) if dtypes.is_float(x.dtype) else x, dim, keepdim, dtype=dtype)
+    check_tensor("nansum", input)
+    return sum(_without_nan(input) if dtypes.is_float(input.dtype) else input, dim, keepdim, dtype=dtype)
 
 
-def nanmean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+def nanmean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """``mean`` of the elements that are not NaN."""
-    check_float("nanmean", x)
-    count = sum(logical_not(isnan(x)), dim, keepdim)
-    return nansum(x, dim, keepdim, dtype=dtype) / count
+    check_float("nanmean", input)
+    count = sum(logical_not(isnan(input)), dim, keepdim)
+    return nansum(input, dim, keepdim, dtype=dtype) / count
 
 
-def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
+def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     """How many elements differ from 0, over an axis, several, or all."""
-    check_tensor("count_nonzero", x)
-    axes = reduced_axes("count_nonzero", dim, x.ndim)
-    found: Tensor = x.engine.reduce("sum", compute("ne", x.detach(), 0), axes, False)
+    check_tensor("count_nonzero", input)
+    axes = reduced_axes("count_nonzero", dim, input.ndim)
+    found: Tensor = input.engine.reduce("sum", compute("ne", input.detach(), 0), axes, False)
     return found

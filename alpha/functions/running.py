@@ -46,22 +46,22 @@ def from_end(function: Callable[..., Tensor], x: Tensor, axis: int) -> Tensor:
     return flip(function(flip(x, axis), axis), axis)
 
 
-def cumsum(x: Tensor, dim: int | None = None, *, dtype: dtypes.DtypeLike | None = None, axis: Any = None) -> Tensor:
+def cumsum(input: Tensor, dim: int | None = None, *, dtype: dtypes.DtypeLike | None = None, axis: Any = None) -> Tensor:
     """Running sums along an axis; of bools and integers int64."""
     if dtype is not None:
-        x = cast(x, dtype)
+        input = cast(input, dtype)
     if axis is not None:
         dim, _ = numpy_names("cumsum", dim, axis, False, None)
-    found: Tensor | None = CUMSUM.launch_outside(x, dim)
+    found: Tensor | None = CUMSUM.launch_outside(input, dim)
     if found is not None:
         return found
-    check_tensor("cumsum", x)
-    if not x.shape:
-        return of_line(cumsum, x, dim)  # type: ignore[no-any-return]
-    place = one_axis("cumsum", dim, x.ndim)
-    result = call(Cumsum, x, place)
+    check_tensor("cumsum", input)
+    if not input.shape:
+        return of_line(cumsum, input, dim)  # type: ignore[no-any-return]
+    place = one_axis("cumsum", dim, input.ndim)
+    result = call(Cumsum, input, place)
     if not result.requires_grad:
-        x.storage.engine.alias(CUMSUM, (x, place), CUMSUM, (x, dim))
+        input.storage.engine.alias(CUMSUM, (input, place), CUMSUM, (input, dim))
     return result
 
 
@@ -107,26 +107,26 @@ def _by_doubling(x: Tensor, axis: int, combine: Callable[[Tensor, Tensor], Tenso
     return x
 
 
-def cumprod(x: Tensor, dim: int, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+def cumprod(input: Tensor, dim: int, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """Running products along an axis; of bools and integers int64."""
     if dtype is not None:
-        x = cast(x, dtype)
-    check_tensor("cumprod", x)
-    if not x.shape:
-        found: Tensor = of_line(cumprod, x, dim)
+        input = cast(input, dtype)
+    check_tensor("cumprod", input)
+    if not input.shape:
+        found: Tensor = of_line(cumprod, input, dim)
         return found
-    axis = one_axis("cumprod", dim, x.ndim)
-    return call(Cumprod, x if dtypes.is_float(x.dtype) else cast(x, dtypes.info(x.dtype).total), axis)
+    axis = one_axis("cumprod", dim, input.ndim)
+    return call(Cumprod, input if dtypes.is_float(input.dtype) else cast(input, dtypes.info(input.dtype).total), axis)
 
 
-def cummax(x: Tensor, dim: int) -> ValuesAndIndices:
+def cummax(input: Tensor, dim: int) -> ValuesAndIndices:
     """The largest element so far along an axis, and where it is: the last of equal ones. NaN is the largest."""
-    return _extremes_so_far("cummax", x, dim)
+    return _extremes_so_far("cummax", input, dim)
 
 
-def cummin(x: Tensor, dim: int) -> ValuesAndIndices:
+def cummin(input: Tensor, dim: int) -> ValuesAndIndices:
     """The smallest element so far along an axis, and where it is: the last of equal ones. NaN is the smallest."""
-    return _extremes_so_far("cummin", x, dim)
+    return _extremes_so_far("cummin", input, dim)
 
 
 def _extremes_so_far(name: str, x: Tensor, dim: int) -> ValuesAndIndices:
@@ -167,10 +167,10 @@ def _log_of_sum(x: Any, y: Any) -> Any:
     return y + softplus(x - y)
 
 
-def logcumsumexp(x: Tensor, dim: int) -> Tensor:
-    """log(cumsum(exp(x))) along an axis, without overflow."""
-    check_float("logcumsumexp", x)
-    if not x.shape:
-        found: Tensor = of_line(logcumsumexp, x, dim)
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """log(cumsum(exp(input))) along an axis, without overflow."""
+    check_float("logcumsumexp", input)
+    if not input.shape:
+        found: Tensor = of_line(logcumsumexp, input, dim)
         return found
-    return call(LogCumsumExp, x, one_axis("logcumsumexp", dim, x.ndim))
+    return call(LogCumsumExp, input, one_axis("logcumsumexp", dim, input.ndim))

@@ -126,31 +126,31 @@ def _scatter(name: str, x: Tensor, dim: int, index: Tensor, src: Any, value: Any
 
 
 def scatter(
-    x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
-    """A copy of x with out[i][index[i][j][k]][k] = src[i][j][k] for dim 1, and likewise for others.
+    """A copy of input with out[i][index[i][j][k]][k] = src[i][j][k] for dim 1, and likewise for others.
 
-    ``src`` is a tensor of x's dtype, no shorter than index, or a number (also as ``value``). With ``reduce`` "add" or
+    ``src`` is a tensor of that dtype, no shorter than index, or a number (also as ``value``). With ``reduce`` "add" or
     "multiply" it is added to or multiplied with what is there.
     """
-    return _scatter("scatter", x, dim, index, src, value, reduce)
+    return _scatter("scatter", input, dim, index, src, value, reduce)
 
 
 def scatter_(
-    x: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
+    input: Tensor, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: str | None = None
 ) -> Tensor:
-    """``scatter`` into x itself. Returns x."""
-    return _scatter("scatter_", x, dim, index, src, value, reduce)
+    """``scatter`` into input itself. Returns input."""
+    return _scatter("scatter_", input, dim, index, src, value, reduce)
 
 
-def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy of x with src[i][j][k] added to out[i][index[i][j][k]][k] for dim 1, and likewise for others."""
-    return _scatter_add("scatter_add", x, dim, index, src)
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of input with src[i][j][k] added to out[i][index[i][j][k]][k] for dim 1, and likewise for others."""
+    return _scatter_add("scatter_add", input, dim, index, src)
 
 
-def scatter_add_(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """``scatter_add`` into x itself. Returns x."""
-    return _scatter_add("scatter_add_", x, dim, index, src)
+def scatter_add_(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """``scatter_add`` into input itself. Returns input."""
+    return _scatter_add("scatter_add_", input, dim, index, src)
 
 
 def _scatter_add(name: str, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -216,18 +216,18 @@ def _neutral(op: str, dtype: dtypes.DType) -> Any:
 
 
 def scatter_reduce(
-    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """``scatter_add`` with "sum", "prod", "mean", "amax" or "amin" of all values at a place.
 
-    Without ``include_self`` what x holds at such a place counts nothing.
+    Without ``include_self`` what input holds at such a place counts nothing.
     """
     name = "scatter_reduce"
     check_tensor(name, src)
     includes = flag(name, "include_self", include_self)
     one_of(name, "reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
-    axis, places, values = _along(name, x, dim, index, src)
-    seen = x if x.shape else reshape(x, (1,))
+    axis, places, values = _along(name, input, dim, index, src)
+    seen = input if input.shape else reshape(input, (1,))
     if reduce in _OPERATIONS:
         out = call(ReduceAlong, seen, values, places, axis, reduce, includes)
     else:
@@ -237,8 +237,12 @@ def scatter_reduce(
             counts = seen.new_full(seen.shape, 1 if includes else 0, dtype=dtypes.default_int)
             counts = scatter_add(counts, axis, places, values.new_full(values.shape, 1, dtype=dtypes.default_int))
             counts = maximum(counts, 1)
-            out = out / cast(counts, x.dtype) if dtypes.is_float(x.dtype) else cast(floor_divide(out, counts), x.dtype)
-    return out if x.shape else reshape(out, ())
+            out = (
+                out / cast(counts, input.dtype)
+                if dtypes.is_float(input.dtype)
+                else cast(floor_divide(out, counts), input.dtype)
+            )
+    return out if input.shape else reshape(out, ())
 
 
 # -- whole entries along an axis ---------------------------------------------------------------------------------
@@ -272,14 +276,14 @@ def _index_add(name: str, x: Tensor, dim: int, index: Tensor, source: Tensor, al
     return _applied(name, x, Accumulate, values, key)
 
 
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """A copy of x with ``alpha * source`` added to the entries along an axis that a vector of integers names."""
-    return _index_add("index_add", x, dim, index, source, alpha)
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """A copy of input with ``alpha * source`` added to the entries along an axis that a vector of integers names."""
+    return _index_add("index_add", input, dim, index, source, alpha)
 
 
-def index_add_(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    """``index_add`` into x itself. Returns x."""
-    return _index_add("index_add_", x, dim, index, source, alpha)
+def index_add_(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """``index_add`` into input itself. Returns input."""
+    return _index_add("index_add_", input, dim, index, source, alpha)
 
 
 def _assigned(name: str, x: Tensor, dim: int, index: Tensor, source: Any) -> Tensor:
@@ -287,26 +291,26 @@ def _assigned(name: str, x: Tensor, dim: int, index: Tensor, source: Any) -> Ten
     return _applied(name, x, Assign, values, key)
 
 
-def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """A copy of x in which the entries along an axis that a vector of integers names are those of ``source``."""
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of input in which the entries along an axis that a vector of integers names are those of ``source``."""
     check_tensor("index_copy", source)
-    return _assigned("index_copy", x, dim, index, source)
+    return _assigned("index_copy", input, dim, index, source)
 
 
-def index_copy_(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """``index_copy`` into x itself. Returns x."""
+def index_copy_(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """``index_copy`` into input itself. Returns input."""
     check_tensor("index_copy_", source)
-    return _assigned("index_copy_", x, dim, index, source)
+    return _assigned("index_copy_", input, dim, index, source)
 
 
-def index_fill(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """A copy of x in which the entries along an axis that a vector of integers names hold one number."""
-    return _filled("index_fill", x, dim, index, value)
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """A copy of input in which the entries along an axis that a vector of integers names hold one number."""
+    return _filled("index_fill", input, dim, index, value)
 
 
-def index_fill_(x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
-    """``index_fill`` into x itself. Returns x."""
-    return _filled("index_fill_", x, dim, index, value)
+def index_fill_(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
+    """``index_fill`` into input itself. Returns input."""
+    return _filled("index_fill_", input, dim, index, value)
 
 
 def _filled(name: str, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
@@ -320,16 +324,16 @@ def _filled(name: str, x: Tensor, dim: int, index: Tensor, value: Any) -> Tensor
 
 
 def index_reduce(
-    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """``index_add`` with "prod", "mean", "amax" or "amin" of all entries at a place, as in ``scatter_reduce``."""
     one_of("index_reduce", "reduce", reduce, ("prod", "mean", "amax", "amin"))
-    key, values = _entries("index_reduce", x, dim, index, source)
+    key, values = _entries("index_reduce", input, dim, index, source)
     axis = next(a for a, part in enumerate(key) if isinstance(part, Tensor))
     line = reshape(key[axis], tuple([-1 if a == axis else 1 for a in range(values.ndim)]))
-    seen = x if x.shape else reshape(x, (1,))
+    seen = input if input.shape else reshape(input, (1,))
     out = scatter_reduce(seen, axis, expand(line, values.shape), values, reduce, include_self=include_self)
-    return out if x.shape else reshape(out, ())
+    return out if input.shape else reshape(out, ())
 
 
 # -- by a key, a mask, or a place in the flattened tensor --------------------------------------------------------
@@ -350,34 +354,34 @@ def _index_put(name: str, x: Tensor, indices: Any, values: Any, accumulate: bool
     return call(function, clone(x), new, key)
 
 
-def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """A copy of x after ``x[indices] = values``, or ``+=`` with ``accumulate``, where repeated elements get all."""
-    return _index_put("index_put", x, indices, values, accumulate)
+def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """A copy after ``input[indices] = values``, or ``+=`` with ``accumulate``, where repeated elements get all."""
+    return _index_put("index_put", input, indices, values, accumulate)
 
 
-def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """``index_put`` into x itself. Returns x."""
-    return _index_put("index_put_", x, indices, values, accumulate)
+def index_put_(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """``index_put`` into input itself. Returns input."""
+    return _index_put("index_put_", input, indices, values, accumulate)
 
 
-def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of x in which the elements that ``index`` names in the flattened tensor are those of ``source``."""
-    check_tensor("put", x, index, source)
-    check_index("put", x, index)
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of input in which the elements that ``index`` names in the flattened tensor are those of ``source``."""
+    check_tensor("put", input, index, source)
+    check_index("put", input, index)
     if index.numel() != source.numel():
         raise ShapeError(f"[put] expected as many values as indices, got {source.shape} and {index.shape}")
-    flat, places = reshape(x, (x.numel(),)), reshape(index, (index.numel(),))
-    return reshape(index_put(flat, (places,), reshape(source, places.shape), accumulate), x.shape)
+    flat, places = reshape(input, (input.numel(),)), reshape(index, (index.numel(),))
+    return reshape(index_put(flat, (places,), reshape(source, places.shape), accumulate), input.shape)
 
 
-def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """A copy of x in which the elements where a mask holds are the first ones of ``source``, in row-major order."""
-    check_tensor("masked_scatter", x, mask, source)
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy of input in which the elements where a mask holds are the first ones of ``source``, in row-major order."""
+    check_tensor("masked_scatter", input, mask, source)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[masked_scatter] expected a mask of bool, got {mask.dtype}: compare it first")
-    if source.dtype != x.dtype:
-        raise DtypeError(f"[masked_scatter] expected a source of {x.dtype}, as x is, got {source.dtype}: cast it")
-    wide, where_true = broadcast_tensors(x, mask)
+    if source.dtype != input.dtype:
+        raise DtypeError(f"[masked_scatter] expected a source of {input.dtype}, as x is, got {source.dtype}: cast it")
+    wide, where_true = broadcast_tensors(input, mask)
     out, held = clone(wide if wide.shape else reshape(wide, (1,))), where_true.contiguous()
     held = held if held.shape else reshape(held, (1,))
     count = int(held.sum().item())

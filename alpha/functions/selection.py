@@ -40,27 +40,27 @@ def _array(x: Tensor) -> Array:
 # -- where elements are ------------------------------------------------------------------------------------------
 
 
-def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """The indices of elements that differ from 0, in row-major order: (count, axes), or a tensor per axis."""
-    check_tensor("nonzero", x)
+    check_tensor("nonzero", input)
     if flag("nonzero", "as_tuple", as_tuple):
-        return tuple([x.engine.from_numpy(part) for part in np.nonzero(np.atleast_1d(_array(x)))])
-    return x.engine.from_numpy(np.argwhere(_array(x)))
+        return tuple([input.engine.from_numpy(part) for part in np.nonzero(np.atleast_1d(_array(input)))])
+    return input.engine.from_numpy(np.argwhere(_array(input)))
 
 
-def argwhere(x: Tensor) -> Tensor:
+def argwhere(input: Tensor) -> Tensor:
     """The indices of elements that differ from 0, in row-major order: (count, axes)."""
-    check_tensor("argwhere", x)
-    found: Tensor = nonzero(x)
+    check_tensor("argwhere", input)
+    found: Tensor = nonzero(input)
     return found
 
 
-def masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    """The elements where a mask (bool) holds, in row-major order; x and the mask broadcast."""
-    check_tensor("masked_select", x, mask)
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where a mask (bool) holds, in row-major order; input and the mask broadcast."""
+    check_tensor("masked_select", input, mask)
     if not dtypes.is_bool(mask.dtype):
         raise DtypeError(f"[masked_select] expected a mask of bool, got {mask.dtype}: compare it first")
-    wide, held = broadcast_tensors(x, mask)
+    wide, held = broadcast_tensors(input, mask)
     if not wide.shape:
         wide, held = reshape(wide, (1,)), reshape(held, (1,))
     return getitem(wide, held.contiguous())
@@ -70,21 +70,25 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def unique(
-    x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
 ) -> Any:
     """The distinct elements, or entries along an axis, in ascending order whatever ``sorted`` says.
 
     With them, where asked for, for each element its place among them, and how often each occurs.
     """
-    check_tensor("unique", x)
+    check_tensor("unique", input)
     flag("unique", "sorted", sorted)
     inverse, counts = flag("unique", "return_inverse", return_inverse), flag("unique", "return_counts", return_counts)
-    axis = None if dim is None else one_axis("unique", dim, x.ndim)
-    array = _array(x)
-    if axis is None and dtypes.is_integer(x.dtype) and array.size:
+    axis = None if dim is None else one_axis("unique", dim, input.ndim)
+    array = _array(input)
+    if axis is None and dtypes.is_integer(input.dtype) and array.size:
         least, most = int(array.min()), int(array.max())
         if most - least < _SPREAD * array.size:
-            return _several([x.engine.from_numpy(part) for part in _counted(array, least, most, inverse, counts)])
+            return _several([input.engine.from_numpy(part) for part in _counted(array, least, most, inverse, counts)])
     distinct: Any = np.unique  # whose types tell one result from several by literals alone
     found = distinct(array, return_inverse=inverse, return_counts=counts, axis=axis, equal_nan=False)
     parts = list(found) if isinstance(found, tuple) else [found]
@@ -92,7 +96,7 @@ def unique(
         parts[1] = parts[1].reshape(array.shape if axis is None else -1)
     if axis is None:
         parts[0] = parts[0].reshape(-1)
-    return _several([x.engine.from_numpy(part) for part in parts])
+    return _several([input.engine.from_numpy(part) for part in parts])
 
 
 _SPREAD = 2
@@ -115,17 +119,17 @@ def _several(parts: list[Tensor]) -> Any:
 
 
 def unique_consecutive(
-    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The first of each run of equal elements, or of equal entries along an axis, in their order.
 
     With them, where asked for, for each element the place of its run, and how long each run is.
     """
-    check_tensor("unique_consecutive", x)
+    check_tensor("unique_consecutive", input)
     inverse = flag("unique_consecutive", "return_inverse", return_inverse)
     counts = flag("unique_consecutive", "return_counts", return_counts)
-    given = _array(x)
-    axis = None if dim is None else one_axis("unique_consecutive", dim, x.ndim)
+    given = _array(input)
+    axis = None if dim is None else one_axis("unique_consecutive", dim, input.ndim)
     lines = given.reshape(-1, 1) if axis is None else _lines(given, axis)
     is_first = np.ones(len(lines), bool)
     is_first[1:] = (lines[1:] != lines[:-1]).any(1)
@@ -136,7 +140,7 @@ def unique_consecutive(
         parts.append((np.cumsum(is_first) - 1).reshape(given.shape if axis is None else -1))
     if counts:
         parts.append(np.diff(np.append(places, len(lines))))
-    return _several([x.engine.from_numpy(part) for part in parts])
+    return _several([input.engine.from_numpy(part) for part in parts])
 
 
 def _lines(array: Array, axis: int) -> Array:
@@ -225,29 +229,29 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
 
 
 def repeat_interleave(
-    x: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element, or entry along an axis, so many times in a row; ``repeats``: an int, or one for each of them.
 
-    Without ``repeats`` x has the counts, and the result is each count's place so many times.
+    Without ``repeats`` input has the counts, and the result is each count's place so many times.
     """
     name = "repeat_interleave"
-    check_tensor(name, x)
+    check_tensor(name, input)
     if repeats is None:
-        index = np.repeat(np.arange(x.numel(), dtype=x.dtype), _counts(name, x, x.numel()))
-        return x.engine.from_numpy(index)
-    x, axis = (reshape(x, (x.numel(),)), 0) if dim is None else (x, dim)
-    x = x if x.shape else reshape(x, (1,))
-    axis = one_axis(name, axis, x.ndim)
-    length = x.shape[axis]
+        index = np.repeat(np.arange(input.numel(), dtype=input.dtype), _counts(name, input, input.numel()))
+        return input.engine.from_numpy(index)
+    input, axis = (reshape(input, (input.numel(),)), 0) if dim is None else (input, dim)
+    input = input if input.shape else reshape(input, (1,))
+    axis = one_axis(name, axis, input.ndim)
+    length = input.shape[axis]
     if not isinstance(repeats, Tensor) or repeats.numel() == 1:
         times = whole(name, "repeats", repeats.item() if isinstance(repeats, Tensor) else repeats, 0)
-        wide = reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
-        wide = expand(wide, (*x.shape[: axis + 1], times, *x.shape[axis + 1 :]))
-        found = reshape(wide, (*x.shape[:axis], length * times, *x.shape[axis + 1 :]))
+        wide = reshape(input, (*input.shape[: axis + 1], 1, *input.shape[axis + 1 :]))
+        wide = expand(wide, (*input.shape[: axis + 1], times, *input.shape[axis + 1 :]))
+        found = reshape(wide, (*input.shape[:axis], length * times, *input.shape[axis + 1 :]))
     else:
         index = np.repeat(np.arange(length), _counts(name, repeats, length))
-        found = index_select(x, axis, x.engine.from_numpy(index))
+        found = index_select(input, axis, input.engine.from_numpy(index))
     if output_size is not None and output_size != found.shape[axis]:
         raise ArgumentError(f"[{name}] expected output_size {found.shape[axis]}, got {described(output_size)}")
     return found

@@ -137,12 +137,12 @@ def _in_graph(x: Tensor) -> bool:
     return (x.requires_grad or x._base is not None) and enters_graph(x)
 
 
-def reshape(x: Tensor, shape: Any) -> Tensor:
+def reshape(input: Tensor, shape: Any) -> Tensor:
     """Another shape for the same elements in row-major order; one length may be -1. A view where strides allow it."""
-    check_tensor("reshape", x)
+    check_tensor("reshape", input)
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)("reshape", x.shape, given)
-    return x if wanted == x.shape else _seen_as(x, wanted)
+    wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)("reshape", input.shape, given)
+    return input if wanted == input.shape else _seen_as(input, wanted)
 
 
 def view(x: Tensor, shape: Any) -> Tensor:
@@ -213,14 +213,14 @@ def _with_unknown(function: str, old: Shape, shape: tuple[Any, ...]) -> Shape:
     return tuple(elements // count if isinstance(n, (int, np.integer)) and n == -1 else next(found) for n in shape)
 
 
-def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes start_dim..end_dim made into one; a tensor without axes gets one."""
-    check_tensor("flatten", x)
-    shape = x.shape
+    check_tensor("flatten", input)
+    shape = input.shape
     if not shape:
-        return reshape(x, (1,))
+        return reshape(input, (1,))
     wanted = _flat(shape, one_axis("flatten", start_dim, len(shape)), one_axis("flatten", end_dim, len(shape)))
-    return x if wanted is shape else _seen_as(x, wanted)
+    return input if wanted is shape else _seen_as(input, wanted)
 
 
 @lru_cache(maxsize=8192)
@@ -231,18 +231,18 @@ def _flat(shape: Shape, first: int, last: int) -> Shape:
     return shape if first == last else (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
-def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
+def permute(input: Tensor, dims: Sequence[int]) -> Tensor:
     """The axes in another order; a view."""
-    if not isinstance(x, Tensor):
-        check_tensor("permute", x)
-    if not isinstance(axes, (tuple, list)):
-        raise ShapeError(f"[permute] expected each of the {x.ndim} axes once, got {described(axes)}")
-    given = tuple(axes)
-    wanted = (_each_once if _are_ints(given) else _each_once.__wrapped__)(len(x.shape), given)
-    if (x.requires_grad or x._base is not None) and enters_graph(x):
-        return call(Permute, x, wanted)
-    shape, strides = _permuted(x.shape, x.strides, wanted)
-    return view_of(x, x.offset, shape, strides)
+    if not isinstance(input, Tensor):
+        check_tensor("permute", input)
+    if not isinstance(dims, (tuple, list)):
+        raise ShapeError(f"[permute] expected each of the {input.ndim} axes once, got {described(dims)}")
+    given = tuple(dims)
+    wanted = (_each_once if _are_ints(given) else _each_once.__wrapped__)(len(input.shape), given)
+    if (input.requires_grad or input._base is not None) and enters_graph(input):
+        return call(Permute, input, wanted)
+    shape, strides = _permuted(input.shape, input.strides, wanted)
+    return view_of(input, input.offset, shape, strides)
 
 
 @lru_cache(maxsize=8192)
@@ -254,15 +254,19 @@ def _each_once(ndim: int, axes: tuple[Any, ...]) -> Shape:
     return wanted
 
 
-def transpose(x: Tensor, first: int, second: int) -> Tensor:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two axes exchanged; a view."""
-    check_tensor("transpose", x)
-    if not x.shape and one_axis("transpose", first, 1) == one_axis("transpose", second, 1):
-        return x
-    ndim = len(x.shape)
-    a, b = one_axis("transpose", first, ndim), one_axis("transpose", second, ndim)
+    check_tensor("transpose", input)
+    if not input.shape and one_axis("transpose", dim0, 1) == one_axis("transpose", dim1, 1):
+        return input
+    ndim = len(input.shape)
+    a, b = one_axis("transpose", dim0, ndim), one_axis("transpose", dim1, ndim)
     wanted = _exchanged(ndim, a, b)
-    return call(Permute, x, wanted) if _in_graph(x) else view_of(x, x.offset, *_permuted(x.shape, x.strides, wanted))
+    return (
+        call(Permute, input, wanted)
+        if _in_graph(input)
+        else view_of(input, input.offset, *_permuted(input.shape, input.strides, wanted))
+    )
 
 
 @lru_cache(maxsize=8192)
@@ -273,11 +277,11 @@ def _exchanged(ndim: int, first: int, second: int) -> Shape:
     return tuple(axes)
 
 
-def expand(x: Tensor, shape: Any) -> Tensor:
+def expand(input: Tensor, shape: Any) -> Tensor:
     """Repeated to a shape along axes of length 1 and new leading ones; -1 keeps a length. A view."""
-    check_tensor("expand", x)
+    check_tensor("expand", input)
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return _repeated(x, (_with_kept if _are_ints(given) else _with_kept.__wrapped__)(x.shape, given))
+    return _repeated(input, (_with_kept if _are_ints(given) else _with_kept.__wrapped__)(input.shape, given))
 
 
 @lru_cache(maxsize=8192)
@@ -291,10 +295,10 @@ def _with_kept(shape: Shape, given: tuple[Any, ...]) -> Shape:
     return _checked_repeat("expand", shape, (tuple(lengths),))
 
 
-def broadcast_to(x: Tensor, shape: Any) -> Tensor:
+def broadcast_to(input: Tensor, size: Any) -> Tensor:
     """Repeated to a shape that it broadcasts to; a view."""
-    check_tensor("broadcast_to", x)
-    return _repeated(x, _checked_repeat("broadcast_to", x.shape, (shape,)))
+    check_tensor("broadcast_to", input)
+    return _repeated(input, _checked_repeat("broadcast_to", input.shape, (size,)))
 
 
 def _checked_repeat(function: str, shape: Shape, given: tuple[Any, ...]) -> Shape:
@@ -318,23 +322,23 @@ def _broadcasts(shape: Shape, wanted: Shape) -> bool:
     return extra >= 0 and all(n in (1, w) for n, w in zip(shape, wanted[extra:], strict=True))
 
 
-def sum_to_size(x: Tensor, *size: Any) -> Tensor:
-    """The sum over the axes along which a tensor of a size is repeated to broadcast to x's shape."""
-    check_tensor("sum_to_size", x)
+def sum_to_size(input: Tensor, *size: Any) -> Tensor:
+    """The sum over the axes along which a tensor of a size is repeated to broadcast to input's shape."""
+    check_tensor("sum_to_size", input)
     wanted = shape_of("sum_to_size", size)
-    if not _broadcasts(wanted, x.shape):
-        raise ShapeError(f"[sum_to_size] expected a size that broadcasts to {x.shape}, got {wanted}")
+    if not _broadcasts(wanted, input.shape):
+        raise ShapeError(f"[sum_to_size] expected a size that broadcasts to {input.shape}, got {wanted}")
     from alpha.expressions.functions import summed_to  # here: what it imports imports this module
 
-    return summed_to(x, wanted)
+    return summed_to(input, wanted)
 
 
-def squeeze(x: Tensor, dim: Any = None) -> Tensor:
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Removes axes of length 1: all of them, or those named; a view."""
-    check_tensor("squeeze", x)
-    shape = x.shape
+    check_tensor("squeeze", input)
+    shape = input.shape
     wanted = _without(shape, all_axes("squeeze", dim, len(shape)))
-    return x if wanted == shape else _seen_as(x, wanted)
+    return input if wanted == shape else _seen_as(input, wanted)
 
 
 @lru_cache(maxsize=8192)
@@ -343,8 +347,8 @@ def _without(shape: Shape, axes: Shape) -> Shape:
     return tuple([n for a, n in enumerate(shape) if n != 1 or a not in axes])
 
 
-def unsqueeze(x: Tensor, dim: int) -> Tensor:
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """Inserts an axis of length 1 before axis ``dim``; a view."""
-    check_tensor("unsqueeze", x)
-    axis = one_axis("unsqueeze", dim, len(x.shape) + 1)
-    return _seen_as(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+    check_tensor("unsqueeze", input)
+    axis = one_axis("unsqueeze", dim, len(input.shape) + 1)
+    return _seen_as(input, (*input.shape[:axis], 1, *input.shape[axis:]))

@@ -74,21 +74,25 @@ def _places(shape: Shape, strides: Shape, sizes: Shape, axis: int) -> list[tuple
     ]
 
 
-def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
-    if not isinstance(x, Tensor):
-        check_tensor("split", x)
-    axis = one_axis("split", dim, len(x.shape))
-    length = x.shape[axis]
-    if type(size) is int and size > 0:
-        sizes = _equal_sizes(length, size)
-    elif isinstance(size, (tuple, list)):
-        sizes = _sizes_given(tuple(size), x.shape, length)
-    elif isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(size)}")
+    if not isinstance(tensor, Tensor):
+        check_tensor("split", tensor)
+    axis = one_axis("split", dim, len(tensor.shape))
+    length = tensor.shape[axis]
+    if type(split_size_or_sections) is int and split_size_or_sections > 0:
+        sizes = _equal_sizes(length, split_size_or_sections)
+    elif isinstance(split_size_or_sections, (tuple, list)):
+        sizes = _sizes_given(tuple(split_size_or_sections), tensor.shape, length)
+    elif (
+        isinstance(split_size_or_sections, bool)
+        or not isinstance(split_size_or_sections, (int, np.integer))
+        or split_size_or_sections < 1
+    ):
+        raise ArgumentError(f"[split] expected a size >= 1 or a list of sizes, got {described(split_size_or_sections)}")
     else:
-        sizes = _equal_sizes(length, int(size))
-    return _pieces(x, sizes, axis)
+        sizes = _equal_sizes(length, int(split_size_or_sections))
+    return _pieces(tensor, sizes, axis)
 
 
 def _sizes_given(sizes: tuple[Any, ...], shape: Shape, length: int) -> Shape:
@@ -118,18 +122,18 @@ def _pieces(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
     return views_of(x, _places(x.shape, x.strides, sizes, axis), x.strides)
 
 
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most ``chunks`` pieces of equal length (the last may be smaller) along an axis; views."""
-    if not isinstance(x, Tensor):
-        check_tensor("chunk", x)
+    if not isinstance(input, Tensor):
+        check_tensor("chunk", input)
     if type(chunks) is not int or chunks < 1:
         if isinstance(chunks, bool) or not isinstance(chunks, (int, np.integer)) or chunks < 1:
             raise ArgumentError(f"[chunk] expected a number of pieces >= 1, got {described(chunks)}")
         chunks = int(chunks)
-    axis = one_axis("chunk", dim, len(x.shape))
-    length = x.shape[axis]
+    axis = one_axis("chunk", dim, len(input.shape))
+    length = input.shape[axis]
     if length:
-        return _pieces(x, _equal_sizes(length, -(-length // chunks)), axis)
+        return _pieces(input, _equal_sizes(length, -(-length // chunks)), axis)
     if chunks > MOST_PIECES:
         raise ArgumentError(f"[chunk] expected at most {MOST_PIECES} pieces, got {described(chunks)}: use fewer")
-    return _pieces(x, (0,) * chunks, axis)  # as many as asked for, of nothing
+    return _pieces(input, (0,) * chunks, axis)  # as many as asked for, of nothing

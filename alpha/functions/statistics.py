@@ -39,17 +39,17 @@ __all__ = [
 # -- places in the order of the elements -------------------------------------------------------------------------
 
 
-def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The median of all elements, of an even number the lower one; along an axis ``(values, indices)``.
 
     NaN where there is one. The gradient of the median of all is shared by equal elements.
     """
-    return _median("median", x, dim, keepdim)
+    return _median("median", input, dim, keepdim)
 
 
-def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """``median`` of the elements that are not NaN; NaN where there are none."""
-    return _median("nanmedian", x, dim, keepdim)
+    return _median("nanmedian", input, dim, keepdim)
 
 
 def _median(name: str, x: Tensor, dim: int | None, keepdim: bool) -> Any:
@@ -103,21 +103,21 @@ _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def quantile(
-    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """The value below which a share ``q`` (a number, or a vector of several) of the elements lie, along an axis.
 
     Without an axis of all elements. Several shares are a new first axis. NaN where there is one. ``interpolation``
     says what lies between two elements: "linear", "lower", "higher", "midpoint" or "nearest".
     """
-    return _quantile("quantile", x, q, dim, keepdim, interpolation)
+    return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
 def nanquantile(
-    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
+    input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
     """``quantile`` of the elements that are not NaN; NaN where there are none."""
-    return _quantile("nanquantile", x, q, dim, keepdim, interpolation)
+    return _quantile("nanquantile", input, q, dim, keepdim, interpolation)
 
 
 def _quantile(name: str, x: Tensor, q: Any, dim: int | None, keepdim: bool, interpolation: str) -> Tensor:
@@ -170,35 +170,37 @@ def _rounded_to_even(x: Tensor) -> Tensor:
 # -- how often values occur --------------------------------------------------------------------------------------
 
 
-def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each integer from 0 on occurs in a vector, or the sum of the weights beside it."""
-    check_tensor("bincount", x)
+    check_tensor("bincount", input)
     minlength = whole("bincount", "minlength", minlength, 0)
-    if x.ndim != 1 or not dtypes.is_integer(x.dtype):
-        raise DtypeError(f"[bincount] expected a vector of integers, got {x.dtype} of shape {x.shape}")
-    values = x.engine.to_numpy(x)
+    if input.ndim != 1 or not dtypes.is_integer(input.dtype):
+        raise DtypeError(f"[bincount] expected a vector of integers, got {input.dtype} of shape {input.shape}")
+    values = input.engine.to_numpy(input)
     if values.size and values.min() < 0:
         raise ArgumentError(f"[bincount] expected integers >= 0, got {int(values.min())}")
     if weights is None:
-        return x.engine.from_numpy(np.bincount(values, minlength=minlength).astype(np.int64))
+        return input.engine.from_numpy(np.bincount(values, minlength=minlength).astype(np.int64))
     check_tensor("bincount", weights)
-    if weights.shape != x.shape:
-        raise ShapeError(f"[bincount] expected weights of shape {x.shape}, got {weights.shape}")
-    sums = np.bincount(values, x.engine.to_numpy(weights.detach()), minlength)
-    return x.engine.from_numpy(sums.astype(weights.dtype if dtypes.is_float(weights.dtype) else dtypes.widest_float))
+    if weights.shape != input.shape:
+        raise ShapeError(f"[bincount] expected weights of shape {input.shape}, got {weights.shape}")
+    sums = np.bincount(values, input.engine.to_numpy(weights.detach()), minlength)
+    return input.engine.from_numpy(
+        sums.astype(weights.dtype if dtypes.is_float(weights.dtype) else dtypes.widest_float)
+    )
 
 
-def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of equal bins from ``min`` to ``max``, or, where both are 0, of x's own range."""
-    check_float("histc", x)
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of equal bins from ``min`` to ``max``, or, where both are 0, of its own range."""
+    check_float("histc", input)
     count = whole("histc", "bins", bins, 1)
-    values = x.engine.to_numpy(x.detach()).reshape(-1)
+    values = input.engine.to_numpy(input.detach()).reshape(-1)
     low, high = _bounds("histc", values, number("histc", "min", min), number("histc", "max", max), 1.0)
-    kind = x.dtype.type
+    kind = input.dtype.type
     values = values[(values >= low) & (values <= high)]
     places = ((values - kind(low)) * kind(count) / (kind(high) - kind(low))).astype(np.int64)
     counts = np.bincount(np.minimum(places, count - 1), minlength=count)
-    return x.engine.from_numpy(counts.astype(x.dtype))
+    return input.engine.from_numpy(counts.astype(input.dtype))
 
 
 def _bounds(name: str, values: np.ndarray[Any, Any], low: float, high: float, margin: float) -> tuple[float, float]:
@@ -220,14 +222,14 @@ class Histogram(NamedTuple):
 
 
 def histogram(
-    x: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
+    input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
 ) -> Histogram:
     """How many elements lie in each bin, or the sums of their weights; with ``density`` as shares per width.
 
-    ``bins``: how many, within ``range`` (low, high) or x's own, or a vector of ascending edges.
+    ``bins``: how many, within ``range`` (low, high) or input's own, or a vector of ascending edges.
     """
-    check_float("histogram", x)
-    values = x.engine.to_numpy(x.detach()).reshape(-1)
+    check_float("histogram", input)
+    values = input.engine.to_numpy(input.detach()).reshape(-1)
     if isinstance(bins, Tensor):
         edges = bins.engine.to_numpy(bins.detach())
     else:
@@ -235,37 +237,39 @@ def histogram(
         empty = (0.0, 0.0) if values.size else (0.0, 1.0)
         low, high = empty if range is None else (number("histogram", "range", value) for value in range)
         low, high = _bounds("histogram", values, low, high, 0.5)
-        edges = np.linspace(low, high, count + 1, dtype=x.dtype)
+        edges = np.linspace(low, high, count + 1, dtype=input.dtype)
     weights = None
     if weight is not None:
         check_tensor("histogram", weight)
-        if weight.shape != x.shape:
-            raise ShapeError(f"[histogram] expected weights of shape {x.shape}, got {weight.shape}")
+        if weight.shape != input.shape:
+            raise ShapeError(f"[histogram] expected weights of shape {input.shape}, got {weight.shape}")
         weights = weight.engine.to_numpy(weight.detach()).reshape(-1)
     places = np.searchsorted(edges, values, "right") - 1
     places[values == edges[-1]] = len(edges) - 2
     inside = (places >= 0) & (places < len(edges) - 1)
     counts = np.bincount(places[inside], None if weights is None else weights[inside], len(edges) - 1)
-    found = counts.astype(x.dtype)
+    found = counts.astype(input.dtype)
     if flag("histogram", "density", density):
-        found = (found / (found.sum() * np.diff(edges))).astype(x.dtype)
-    return Histogram(x.engine.from_numpy(found), x.engine.from_numpy(np.array(edges)))
+        found = (found / (found.sum() * np.diff(edges))).astype(input.dtype)
+    return Histogram(input.engine.from_numpy(found), input.engine.from_numpy(np.array(edges)))
 
 
 # -- how rows vary together --------------------------------------------------------------------------------------
 
 
-def cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
+def cov(
+    input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
     """The covariances of the rows of a matrix, whose columns are observations; of a vector the variance.
 
     ``fweights``: how often each observation is counted; ``aweights``: its importance. What is divided by is the sum of
     the weights, less ``correction``.
     """
-    check_tensor("cov", x)
-    if x.ndim > 2:
-        raise ShapeError(f"[cov] expected a matrix or a vector, got shape {x.shape}")
+    check_tensor("cov", input)
+    if input.ndim > 2:
+        raise ShapeError(f"[cov] expected a matrix or a vector, got shape {input.shape}")
     by = whole("cov", "correction", correction)
-    rows = reshape(x, (1, x.numel())) if x.ndim < 2 else x
+    rows = reshape(input, (1, input.numel())) if input.ndim < 2 else input
     rows = rows if dtypes.is_float(rows.dtype) else cast(rows, dtypes.default_float)
     weights = None if fweights is None else cast(_weights("fweights", fweights, rows, True), rows.dtype)
     if aweights is not None:
@@ -297,9 +301,9 @@ def _weights(name: str, weights: Tensor, rows: Tensor, integers: bool) -> Tensor
     return weights
 
 
-def corrcoef(x: Tensor) -> Tensor:
+def corrcoef(input: Tensor) -> Tensor:
     """The correlation coefficients of the rows of a matrix, within -1..1; of a vector 1."""
-    c = cov(x)
+    c = cov(input)
     if not c.shape:
         return c / c
     deviations = sqrt(reshape(diagonal(c), (-1,)))

@@ -171,26 +171,26 @@ def _raised(x: Tensor, p: float) -> Tensor:
 
 
 def logsumexp(
-    x: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
 ) -> Tensor:
-    """log(sum(exp(x))) over an axis, several, or all (None, or an empty list), without overflow.
+    """log(sum(exp(input))) over an axis, several, or all (None, or an empty list), without overflow.
 
     Of bools and integers float32.
     """
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("logsumexp", dim, axis, keepdim, keepdims)
-    check_tensor("logsumexp", x)
-    x = x if dtypes.is_float(x.dtype) else cast(x, dtypes.default_float)
+    check_tensor("logsumexp", input)
+    input = input if dtypes.is_float(input.dtype) else cast(input, dtypes.default_float)
     keepdim = flag("logsumexp", "keepdim", keepdim)
-    axes = reduced_axes("logsumexp", dim, x.ndim)
-    if not count_along(x.shape, axes):
-        left = tuple(1 if a in axes else n for a, n in enumerate(x.shape) if keepdim or a not in axes)
-        return nothing(left, x, value=-math.inf)
-    return call(LogSumExp, x, axes, keepdim)
+    axes = reduced_axes("logsumexp", dim, input.ndim)
+    if not count_along(input.shape, axes):
+        left = tuple(1 if a in axes else n for a, n in enumerate(input.shape) if keepdim or a not in axes)
+        return nothing(left, input, value=-math.inf)
+    return call(LogSumExp, input, axes, keepdim)
 
 
 def norm(
-    x: Tensor,
+    input: Tensor,
     p: Any = "fro",
     dim: Any = None,
     keepdim: bool = False,
@@ -199,14 +199,14 @@ def norm(
     axis: Any = None,
     keepdims: bool | None = None,
 ) -> Tensor:
-    """Vector norm (sum(|x| ** p)) ** (1 / p) over an axis, several, or all (None, or an empty list).
+    """Vector norm (sum(|input| ** p)) ** (1 / p) over an axis, several, or all (None, or an empty list).
 
-    ``p`` is any number, or ``"fro"`` for 2: infinity gives the largest |x|, minus infinity the smallest, 0 the number
+    ``p`` is any number, or ``"fro"`` for 2: infinity gives the largest size, minus infinity the smallest, 0 the number
     of elements that differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or
     the largest.
     """
     if dtype is not None:
-        x = cast(x, dtype)
+        input = cast(input, dtype)
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("norm", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
@@ -214,37 +214,37 @@ def norm(
     if p is None or (isinstance(p, str) and p == "fro"):
         p = 2
     if type(p) in (int, float) and p == 2:
-        found: Tensor | None = _NORM.launch_outside(x, dim, keepdim)
+        found: Tensor | None = _NORM.launch_outside(input, dim, keepdim)
         if found is not None:
             return found
-    check_float("norm", x)
+    check_float("norm", input)
     p, kept = number("norm", "p", p), flag("norm", "keepdim", keepdim)
-    axes = reduced_axes("norm", dim, x.ndim)
+    axes = reduced_axes("norm", dim, input.ndim)
     if math.isnan(p):
         raise ArgumentError(f"[norm] expected p as a number (math.inf for the largest), got {p!r}")
     if p < 0 or p == math.inf:
-        check_not_empty("norm", x, axes)
+        check_not_empty("norm", input, axes)
     if p == 2:
-        return known_as(_NORM, call(EuclideanNorm, x, axes, kept), x, (dim, keepdim), (axes, kept))
+        return known_as(_NORM, call(EuclideanNorm, input, axes, kept), input, (dim, keepdim), (axes, kept))
     if math.isinf(p):
-        return call(Extreme, _abs(x), "max" if p > 0 else "min", axes, kept)
+        return call(Extreme, _abs(input), "max" if p > 0 else "min", axes, kept)
     if p == 0:
-        return call(NonZeros, x, axes, kept)
-    return call(PowerNorm, x, float(p), axes, kept)
+        return call(NonZeros, input, axes, kept)
+    return call(PowerNorm, input, float(p), axes, kept)
 
 
-def dist(x: Tensor, other: Tensor, p: float = 2) -> Tensor:
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The norm of the difference of two tensors, which broadcast."""
-    return norm(sub(x, other), p)
+    return norm(sub(input, other), p)
 
 
-def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """x with each entry along an axis made smaller where its norm is larger than ``maxnorm``."""
-    check_float("renorm", x)
-    axis, most = one_axis("renorm", dim, x.ndim), number("renorm", "maxnorm", maxnorm)
-    if number("renorm", "p", p) <= 0 or most < 0 or x.ndim < 2:
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """input with each entry along an axis made smaller where its norm is larger than ``maxnorm``."""
+    check_float("renorm", input)
+    axis, most = one_axis("renorm", dim, input.ndim), number("renorm", "maxnorm", maxnorm)
+    if number("renorm", "p", p) <= 0 or most < 0 or input.ndim < 2:
         raise ArgumentError(
-            f"[renorm] expected p > 0, maxnorm >= 0 and a tensor of at least 2 axes, got {p}, {maxnorm} and {x.shape}"
+            f"[renorm] expected p > 0, maxnorm >= 0 and at least 2 axes, got {p}, {maxnorm} and {input.shape}"
         )
-    length = norm(x, p, tuple([a for a in range(x.ndim) if a != axis]), True)
-    return x * where(gt(length, most), most / (length + 1e-7), 1.0)
+    length = norm(input, p, tuple([a for a in range(input.ndim) if a != axis]), True)
+    return input * where(gt(length, most), most / (length + 1e-7), 1.0)

@@ -46,39 +46,39 @@ __all__ = [
 # -- axes in other places ----------------------------------------------------------------------------------------
 
 
-def t(x: Tensor) -> Tensor:
+def t(input: Tensor) -> Tensor:
     """A matrix transposed; a tensor of fewer axes as it is."""
-    check_tensor("t", x)
-    if x.ndim > 2:
-        raise ShapeError(f"[t] expected at most two axes, got shape {x.shape}: use .mT or transpose")
-    return transpose(x, 0, 1) if x.ndim == 2 else x
+    check_tensor("t", input)
+    if input.ndim > 2:
+        raise ShapeError(f"[t] expected at most two axes, got shape {input.shape}: use .mT or transpose")
+    return transpose(input, 0, 1) if input.ndim == 2 else input
 
 
-def adjoint(x: Tensor) -> Tensor:
-    """The last two axes exchanged: as ``x.mH``."""
-    check_tensor("adjoint", x)
-    if x.ndim < 2:
-        raise ShapeError(f"[adjoint] expected at least two axes, got shape {x.shape}")
-    return transpose(x, -2, -1)
+def adjoint(input: Tensor) -> Tensor:
+    """The last two axes exchanged: as ``input.mH``."""
+    check_tensor("adjoint", input)
+    if input.ndim < 2:
+        raise ShapeError(f"[adjoint] expected at least two axes, got shape {input.shape}")
+    return transpose(input, -2, -1)
 
 
-def swapaxes(x: Tensor, axis0: int, axis1: int) -> Tensor:
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """``transpose``."""
-    return transpose(x, axis0, axis1)
+    return transpose(input, axis0, axis1)
 
 
-def swapdims(x: Tensor, dim0: int, dim1: int) -> Tensor:
+def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """``transpose``."""
-    return transpose(x, dim0, dim1)
+    return transpose(input, dim0, dim1)
 
 
-def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Axes moved to other places; the others keep their order."""
-    check_tensor("movedim", x)
-    if not x.shape:
-        return x
+    check_tensor("movedim", input)
+    if not input.shape:
+        return input
     given, wanted = (
-        [one_axis("movedim", axis, x.ndim) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+        [one_axis("movedim", axis, input.ndim) for axis in (axes if isinstance(axes, (tuple, list)) else (axes,))]
         for axes in (source, destination)
     )
     if len(given) != len(wanted) or len(set(given)) != len(given) or len(set(wanted)) != len(wanted):
@@ -86,48 +86,48 @@ def movedim(x: Tensor, source: int | Sequence[int], destination: int | Sequence[
             f"[movedim] expected as many different sources as destinations, got {described(source)} and "
             f"{described(destination)}"
         )
-    rest = iter([axis for axis in range(x.ndim) if axis not in given])
+    rest = iter([axis for axis in range(input.ndim) if axis not in given])
     places = dict(zip(wanted, given, strict=True))
-    return permute(x, [places[axis] if axis in places else next(rest) for axis in range(x.ndim)])
+    return permute(input, [places[axis] if axis in places else next(rest) for axis in range(input.ndim)])
 
 
 moveaxis = movedim
 
 
-def resolve_conj(x: Tensor) -> Tensor:
+def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself, which has no lazy conjugate."""
-    check_tensor("resolve_conj", x)
-    return x
+    check_tensor("resolve_conj", input)
+    return input
 
 
-def resolve_neg(x: Tensor) -> Tensor:
+def resolve_neg(input: Tensor) -> Tensor:
     """The tensor itself, which has no lazy sign."""
-    check_tensor("resolve_neg", x)
-    return x
+    check_tensor("resolve_neg", input)
+    return input
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------
 
 
-def ravel(x: Tensor) -> Tensor:
+def ravel(input: Tensor) -> Tensor:
     """All elements along one axis."""
-    check_tensor("ravel", x)
-    return reshape(x, (x.numel(),))
+    check_tensor("ravel", input)
+    return reshape(input, (input.numel(),))
 
 
-def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """One axis made into several; one of their lengths may be -1."""
-    check_tensor("unflatten", x)
-    axis = one_axis("unflatten", dim, x.ndim)
+    check_tensor("unflatten", input)
+    axis = one_axis("unflatten", dim, input.ndim)
     if not isinstance(sizes, (tuple, list)) or not sizes:
         raise ShapeError(f"[unflatten] expected sizes as a sequence of ints, got {described(sizes)}")
     known = shape_of("unflatten", [n for n in sizes if n != -1])
     count = math.prod(known)
-    unknown = x.shape[axis] // count if count else 0
-    if len(sizes) - len(known) > 1 or count * (unknown if len(known) < len(sizes) else 1) != x.shape[axis]:
-        raise ShapeError(f"[unflatten] expected sizes that multiply to {x.shape[axis]}, got {described(sizes)}")
+    unknown = input.shape[axis] // count if count else 0
+    if len(sizes) - len(known) > 1 or count * (unknown if len(known) < len(sizes) else 1) != input.shape[axis]:
+        raise ShapeError(f"[unflatten] expected sizes that multiply to {input.shape[axis]}, got {described(sizes)}")
     wanted = [unknown if n == -1 else n for n in sizes]
-    return reshape(x, (*x.shape[:axis], *wanted, *x.shape[axis + 1 :]))
+    return reshape(input, (*input.shape[:axis], *wanted, *input.shape[axis + 1 :]))
 
 
 def broadcast_shapes(*shapes: Any) -> Shape:
@@ -147,41 +147,41 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 # -- parts along an axis -----------------------------------------------------------------------------------------
 
 
-def select(x: Tensor, dim: int, index: int) -> Tensor:
+def select(input: Tensor, dim: int, index: int) -> Tensor:
     """The entry along an axis, without it; a view."""
-    check_tensor("select", x)
-    axis = one_axis("select", dim, x.ndim)
+    check_tensor("select", input)
+    axis = one_axis("select", dim, input.ndim)
     index = whole("select", "index", index.item() if isinstance(index, Tensor) else index)
-    return getitem(x, (slice(None),) * axis + (index,))
+    return getitem(input, (slice(None),) * axis + (index,))
 
 
-def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     """So many entries along an axis, from ``start`` on; a view."""
-    check_tensor("narrow", x)
-    axis = one_axis("narrow", dim, x.ndim)
-    size = x.shape[axis]
+    check_tensor("narrow", input)
+    axis = one_axis("narrow", dim, input.ndim)
+    size = input.shape[axis]
     first = whole("narrow", "start", start.item() if isinstance(start, Tensor) else start, -size, size)
     first = first + size if first < 0 else first
     length = whole("narrow", "length", length, 0, size - first)
-    return getitem(x, (slice(None),) * axis + (slice(first, first + length),))
+    return getitem(input, (slice(None),) * axis + (slice(first, first + length),))
 
 
-def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """All entries along an axis, without it; views."""
-    check_tensor("unbind", x)
-    axis = one_axis("unbind", dim, x.ndim)
-    return tuple([squeeze(piece, axis) for piece in split(x, 1, axis)]) if x.shape[axis] else ()
+    check_tensor("unbind", input)
+    axis = one_axis("unbind", dim, input.ndim)
+    return tuple([squeeze(piece, axis) for piece in split(input, 1, axis)]) if input.shape[axis] else ()
 
 
-def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """``split`` by a list of sizes."""
-    check_tensor("split_with_sizes", x)
-    return split(x, list(split_sizes), dim)
+    check_tensor("split_with_sizes", input)
+    return split(input, list(split_sizes), dim)
 
 
-def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """So many pieces, the first ones longer by one if need be, or pieces that begin at indices; views."""
-    return _split_at("tensor_split", x, indices_or_sections, dim)
+    return _split_at("tensor_split", input, indices_or_sections, dim)
 
 
 def _split_at(name: str, x: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
@@ -198,22 +198,22 @@ def _split_at(name: str, x: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
     return tuple([narrow(x, axis, a, max(b - a, 0)) for a, b in pairwise(edges)])
 
 
-def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """``tensor_split`` into equal pieces or at indices, along the second axis, a vector along its only one."""
-    check_tensor("hsplit", x)
-    return _split_evenly("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
+    check_tensor("hsplit", input)
+    return _split_evenly("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1, 1)
 
 
-def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """``tensor_split`` into equal pieces or at indices, along the first axis of at least two."""
-    check_tensor("vsplit", x)
-    return _split_evenly("vsplit", x, indices_or_sections, 0, 2)
+    check_tensor("vsplit", input)
+    return _split_evenly("vsplit", input, indices_or_sections, 0, 2)
 
 
-def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """``tensor_split`` into equal pieces or at indices, along the third axis."""
-    check_tensor("dsplit", x)
-    return _split_evenly("dsplit", x, indices_or_sections, 2, 3)
+    check_tensor("dsplit", input)
+    return _split_evenly("dsplit", input, indices_or_sections, 2, 3)
 
 
 def _split_evenly(name: str, x: Tensor, where: Any, axis: int, least: int) -> tuple[Tensor, ...]:
@@ -262,32 +262,32 @@ def _places(offset: int, shape: Shape, strides: Shape) -> np.ndarray[Any, Any]:
     return places
 
 
-def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """A view of x's memory: element i, j, ... is at ``storage_offset`` + i * stride[0] + j * stride[1] + ..."""
-    check_tensor("as_strided", x)
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """A view of input's memory: element i, j, ... is at ``storage_offset`` + i * stride[0] + j * stride[1] + ..."""
+    check_tensor("as_strided", input)
     shape = shape_of("as_strided", tuple(size) if isinstance(size, (tuple, list)) else (size,))
     strides = shape_of("as_strided", tuple(stride) if isinstance(stride, (tuple, list)) else (stride,))
-    offset = x.offset if storage_offset is None else whole("as_strided", "storage_offset", storage_offset, 0)
-    if len(shape) != len(strides) or not is_within(x.storage, x.dtype, offset, shape, strides):
+    offset = input.offset if storage_offset is None else whole("as_strided", "storage_offset", storage_offset, 0)
+    if len(shape) != len(strides) or not is_within(input.storage, input.dtype, offset, shape, strides):
         raise ShapeError(
-            f"[as_strided] expected a size and strides within {x.storage.nbytes // x.itemsize} elements of memory, got "
-            f"{shape}, {strides} and offset {offset}"
+            f"[as_strided] expected a size and strides within {input.storage.nbytes // input.itemsize} elements of "
+            f"memory, got {shape}, {strides} and offset {offset}"
         )
-    return call(Strided, x, offset, shape, strides)
+    return call(Strided, input, offset, shape, strides)
 
 
-def windows(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+def windows(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """The windows of so many elements along an axis, each ``step`` behind the one before; a view.
 
     Their elements are a new last axis. As PyTorch's ``Tensor.unfold``.
     """
-    check_tensor("unfold", x)
-    if not x.shape:
-        x = reshape(x, (1,))
-        return expand(x, (1,)) if one_axis("unfold", dimension, 1) == 0 and size == 1 else narrow(x, 0, 0, size)
-    axis = one_axis("unfold", dimension, x.ndim)
-    size = whole("unfold", "size", size, 0, x.shape[axis])
+    check_tensor("unfold", input)
+    if not input.shape:
+        input = reshape(input, (1,))
+        return expand(input, (1,)) if one_axis("unfold", dimension, 1) == 0 and size == 1 else narrow(input, 0, 0, size)
+    axis = one_axis("unfold", dimension, input.ndim)
+    size = whole("unfold", "size", size, 0, input.shape[axis])
     step = whole("unfold", "step", step, 1)
-    shape = (*x.shape[:axis], (x.shape[axis] - size) // step + 1, *x.shape[axis + 1 :], size)
-    strides = (*x.strides[:axis], x.strides[axis] * step, *x.strides[axis + 1 :], x.strides[axis])
-    return call(Strided, x, x.offset, shape, strides)
+    shape = (*input.shape[:axis], (input.shape[axis] - size) // step + 1, *input.shape[axis + 1 :], size)
+    strides = (*input.strides[:axis], input.strides[axis] * step, *input.strides[axis + 1 :], input.strides[axis])
+    return call(Strided, input, input.offset, shape, strides)
