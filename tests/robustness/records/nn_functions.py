@@ -487,7 +487,7 @@ RECORDS = [
     ),
     _record("bilinear", _bilinear, lambda x, y, w, b: np.einsum("ni,oij,nj->no", x, w, y) + b, solves=True),
     _record("embedding_bag", _bags, bags, differences=False, peer=None),  # of NaN PyTorch's maximum is any
-    _record("grid_sample", _grid, sampled, NORMALISED, peer=_peer_sampled, skips=True),
+    _record("grid_sample", _grid, sampled, NORMALISED, peer=_peer_sampled, skips=True, solves=True),
     _record(
         "affine_grid",
         _maps,
