@@ -165,7 +165,7 @@ class DataLoader:
 
     @property
     def batch_sampler(self) -> Any:
-        """What gives lists of indices, a batch each; by default one of the loader's sizes, None for single samples."""
+        """Gives lists of indices, a batch each; without one given, one of the same sizes; None for single samples."""
         if self._batch_sampler is not None or self._is_single or isinstance(self.dataset, IterableDataset):
             return self._batch_sampler
         return BatchSampler(self.sampler, self.batch_size or 1, self.drop_last)

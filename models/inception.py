@@ -34,7 +34,8 @@ class _Block(ImageNetwork):
 
     def _halved(self, x: Tensor) -> Tensor:
         """The largest of 3x3 pixels, of every second place."""
-        return F.max_pool2d(x, 3, 2, layout=self.layout)
+        found: Tensor = F.max_pool2d(x, 3, 2, layout=self.layout)
+        return found
 
 
 class InceptionA(_Block):

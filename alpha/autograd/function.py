@@ -213,7 +213,8 @@ class Function(contexts.Context):
                 target, index = edge
                 if not isinstance(target, Function):
                     if target.shape == saved.shape and (id(target.storage), target.offset, target.strides) == place:
-                        return target
+                        leaf: Tensor = target
+                        return leaf
                 elif target._outputs[index][0] == saved.shape and target._outputs[index][3:] == place:
                     return _placed(saved, edge)
             raise GraphError(

@@ -298,9 +298,12 @@ class Softmax(Function):
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
         (y,) = self.saved
+        found: Tensor
         if self.log:
-            return grad - y.exp() * grad.sum(self.axis, keepdim=True)
-        return y * (grad - (grad * y).sum(self.axis, keepdim=True))
+            found = grad - y.exp() * grad.sum(self.axis, keepdim=True)
+        else:
+            found = y * (grad - (grad * y).sum(self.axis, keepdim=True))
+        return found
 
 
 def softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
 from alpha.functions import elementwise
-from alpha.functions.activation import log_softmax
+from alpha.functions.activation import log_softmax, softmax
 from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.indexing import Gather, one_hot
@@ -51,6 +51,14 @@ class CrossEntropy(Function):
     def backward(self, grad: Tensor) -> Tensor:
         probabilities, labels = self.saved
         return grad.engine.cross_entropy_grad(probabilities, labels, grad, self.smoothing)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        """grad * (p - target); p is the softmax of its own logarithm, which is the logits but for a number."""
+        probabilities, labels = self.saved
+        p = softmax(self.argument_in_graph(0, elementwise.log(probabilities.detach())), -1)
+        classes = probabilities.shape[1]
+        target = one_hot(labels.long(), classes).to(p.dtype) * (1 - self.smoothing) + self.smoothing / classes
+        return (p - target) * reshape(grad, (-1, 1))
 
 
 class NegativeLogLikelihood(Function):

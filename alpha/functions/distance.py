@@ -113,13 +113,18 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     check_float("pdist", input)
     if input.ndim != 2:
         raise ShapeError(f"[pdist] expected rows (N, C), got {input.shape}")
-    count = input.shape[0]
-    distances = reshape(_between(input, input, p), (count * count,))
+    count, engine = input.shape[0], input.engine
+    same = engine.constant(("pdist", "same", count), lambda: np.eye(count, dtype=bool)[:, :, None])
+    differences = _apart(unsqueeze(input, 1), unsqueeze(input, 0), same)
+    distances = norm(differences, p, -1) if input.shape[1] else sum(differences, -1)
+    places = engine.constant(("pdist", "places", count), lambda: np.flatnonzero(~np.tri(count, dtype=bool)))
+    return index_select(reshape(distances, (count * count,)), 0, places)
 
-    def places() -> np.ndarray[Any, Any]:
-        return np.flatnonzero(np.tri(count, dtype=bool).T & ~np.eye(count, dtype=bool))
 
-    return index_select(distances, 0, input.engine.constant(("pdist", count), places))
+@pointwise
+def _apart(x, y, same):  # type: ignore[no-untyped-def]
+    """x - y, and 0 from a row to itself, infinite ones too."""
+    return where(same, 0.0, x - y)
 
 
 def _checked_p(function: str, p: Any) -> float:

@@ -91,6 +91,7 @@ def cosine_embedding_loss(
     """1 - cos of vectors (..., C) where the target (...) is 1, max(0, cos - margin) where it is -1."""
     name = "cosine_embedding_loss"
     reduction = reduction_of(name, reduction, size_average, reduce)
+    check_tensor(name, target)
     input1, input2 = together(name, False, input1=input1, input2=input2)
     if input1.shape != input2.shape or input1.ndim not in (1, 2) or target.ndim != input1.ndim - 1:
         raise ShapeError(

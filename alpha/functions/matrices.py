@@ -92,7 +92,8 @@ def matrix_rank(A: Tensor, *, tol: Any = None, atol: Any = None, rtol: Any = Non
     relative = max(A.shape[-2:]) * float(np.finfo(A.dtype).eps) if rtol is None and atol is None else (rtol or 0.0)
     bound = s.max(-1, True).values * _column(relative)
     bound = bound.maximum(_column(0.0 if atol is None else atol) + bound * 0)
-    return (s > bound).sum(-1)
+    ranks: Tensor = (s > bound).sum(-1)
+    return ranks
 
 
 def _bound(value: Any) -> Any:
@@ -147,7 +148,7 @@ def matrix_norm(
     moved = x.permute((*[axis for axis in range(x.ndim) if axis not in axes], *axes))
     if ord in ("nuc", 2, -2):
         s = svdvals(moved)
-        found = s.sum(-1) if ord == "nuc" else s[..., 0] if ord == 2 else s[..., -1]
+        found = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
     elif ord in (1, -1, math.inf, -math.inf):
         sums = moved.abs().sum(-2 if ord in (1, -1) else -1)
         found = (sums.max(-1) if ord > 0 else sums.min(-1)).values

@@ -80,6 +80,11 @@ def _share(value, weight, inside):  # type: ignore[no-untyped-def]
     return where(inside, value * weight, 0.0)
 
 
+@_share.gradient
+def _(grad, value, weight, inside):  # type: ignore[no-untyped-def]
+    return where(inside, grad * weight, 0.0), where(inside, grad * value, 0.0), None
+
+
 @pointwise
 def _rounded(place):  # type: ignore[no-untyped-def]
     """The nearest whole number, of two the even one."""

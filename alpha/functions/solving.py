@@ -263,7 +263,8 @@ class Determinant(Function):
         x, y = self.saved
         if bool((y.detach() == 0).any().item()):
             return self.backward(grad)
-        return swapped(inv(x)) * (grad * y).unsqueeze(-1).unsqueeze(-1)
+        found: Tensor = swapped(inv(x)) * (grad * y).unsqueeze(-1).unsqueeze(-1)
+        return found
 
 
 def cofactors(x: Tensor) -> Tensor:
@@ -274,7 +275,8 @@ def cofactors(x: Tensor) -> Tensor:
         n = a.shape[-1]
         others = np.stack([np.prod(np.delete(s, k, -1), -1) for k in range(n)], -1) if n else s
         sign = np.linalg.det(u) * np.linalg.det(vh)
-        return (u * (others * sign[..., None])[..., None, :]) @ vh
+        made: Array = (u * (others * sign[..., None])[..., None, :]) @ vh
+        return made
 
     found: Tensor = on_host("det", compute, x)
     return found
@@ -293,7 +295,8 @@ class LogDeterminant(Function):
         (x,) = self.saved
         if grad is None:  # the sign's gradient is 0
             return x.engine.full(x.shape, 0, x.dtype)
-        return swapped(call(Inverse, x, self.name)) * grad.unsqueeze(-1).unsqueeze(-1)
+        found: Tensor = swapped(call(Inverse, x, self.name)) * grad.unsqueeze(-1).unsqueeze(-1)
+        return found
 
 
 def det(A: Tensor) -> Tensor:

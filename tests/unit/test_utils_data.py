@@ -122,7 +122,7 @@ def test_a_collate_fn_decides() -> None:
 
 def test_a_list_and_an_object_of_ones_own_are_data_sets_too() -> None:
     pairs = [(np.float64(index), "a") for index in range(4)]
-    assert plain(next(iter(data.DataLoader(pairs, 2)))) == ("list", [("float64", [0.0, 1.0]), ("list", ["a", "a"])])
+    assert plain(next(iter(data.DataLoader(pairs, 2)))) == ("list", [("float64", [0.0, 1.0]), ("tuple", ["a", "a"])])
 
     class Plain:
         def __len__(self) -> int:
