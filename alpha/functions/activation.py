@@ -297,9 +297,8 @@ class Softmax(Function):
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
         (y,) = self.saved
-        if self.log:
-            return grad - y.exp() * grad.sum(self.axis, keepdim=True)
-        return y * (grad - (grad * y).sum(self.axis, keepdim=True))
+        total: Tensor = (grad if self.log else grad * y).sum(self.axis, keepdim=True)
+        return grad - exp(y) * total if self.log else y * (grad - total)
 
 
 def softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:

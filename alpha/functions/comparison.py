@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -43,6 +43,14 @@ def _where(condition: Any, x: Any, y: Any) -> Any:
 
 
 _where.takes_integers = True
+
+
+@overload
+def where(condition: TensorLike) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: TensorLike, input: TensorLike, other: TensorLike) -> Tensor: ...
 
 
 def where(condition: TensorLike, input: TensorLike | None = None, other: TensorLike | None = None) -> Any:
@@ -93,8 +101,7 @@ def heaviside(input: TensorLike, values: TensorLike) -> Tensor:
     x, y = [value.detach() if isinstance(value, Tensor) else value for value in found]
     if dtypes.is_float(kinds.pop()):
         return _heaviside(x, y)
-    result: Tensor = where(eq(x, 0), y, cast(gt(x, 0), y.dtype))
-    return result
+    return where(eq(x, 0), y, cast(gt(x, 0), y.dtype))
 
 
 # -- comparison and logic ----------------------------------------------------------------------------------------
