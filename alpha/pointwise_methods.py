@@ -198,8 +198,7 @@ class PointwiseMethods:
 
     def where(self: Any, condition: Any, other: Any) -> Tensor:
         """The elements where the condition holds, elsewhere the other's."""
-        result: Tensor = comparison.where(condition, self, other)
-        return result
+        return comparison.where(condition, self, other)
 
     # -- in place ----------------------------------------------------------------------------------------------------
 

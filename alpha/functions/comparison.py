@@ -47,8 +47,17 @@ _where.takes_integers = True
 
 @overload
 def where(condition: TensorLike) -> tuple[Tensor, ...]: ...
+<<<<<<< HEAD
 @overload
 def where(condition: TensorLike, input: TensorLike, other: TensorLike) -> Tensor: ...
+=======
+
+
+@overload
+def where(condition: TensorLike, input: TensorLike, other: TensorLike) -> Tensor: ...
+
+
+>>>>>>> h-pointwise
 def where(condition: TensorLike, input: TensorLike | None = None, other: TensorLike | None = None) -> Any:
     """input where the condition (bool) holds, else other; the three broadcast.
 
@@ -97,8 +106,7 @@ def heaviside(input: TensorLike, values: TensorLike) -> Tensor:
     x, y = [value.detach() if isinstance(value, Tensor) else value for value in found]
     if dtypes.is_float(kinds.pop()):
         return _heaviside(x, y)
-    result: Tensor = where(eq(x, 0), y, cast(gt(x, 0), y.dtype))
-    return result
+    return where(eq(x, 0), y, cast(gt(x, 0), y.dtype))
 
 
 # -- comparison and logic ----------------------------------------------------------------------------------------
