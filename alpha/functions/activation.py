@@ -298,17 +298,8 @@ class Softmax(Function):
 
     def backward_in_graph(self, grad: Tensor) -> Tensor:
         (y,) = self.saved
-<<<<<<< HEAD
-        found: Tensor
-        if self.log:
-            found = grad - y.exp() * grad.sum(self.axis, keepdim=True)
-        else:
-            found = y * (grad - (grad * y).sum(self.axis, keepdim=True))
-        return found
-=======
         total: Tensor = (grad if self.log else grad * y).sum(self.axis, keepdim=True)
         return grad - exp(y) * total if self.log else y * (grad - total)
->>>>>>> h-pointwise
 
 
 def softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:

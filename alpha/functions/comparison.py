@@ -47,17 +47,12 @@ _where.takes_integers = True
 
 @overload
 def where(condition: TensorLike) -> tuple[Tensor, ...]: ...
-<<<<<<< HEAD
-@overload
-def where(condition: TensorLike, input: TensorLike, other: TensorLike) -> Tensor: ...
-=======
 
 
 @overload
 def where(condition: TensorLike, input: TensorLike, other: TensorLike) -> Tensor: ...
 
 
->>>>>>> h-pointwise
 def where(condition: TensorLike, input: TensorLike | None = None, other: TensorLike | None = None) -> Any:
     """input where the condition (bool) holds, else other; the three broadcast.
 
