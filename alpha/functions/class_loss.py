@@ -58,7 +58,8 @@ class CrossEntropy(Function):
         p = softmax(self.argument_in_graph(0, elementwise.log(probabilities.detach())), -1)
         classes = probabilities.shape[1]
         target = one_hot(labels.long(), classes).to(p.dtype) * (1 - self.smoothing) + self.smoothing / classes
-        return (p - target) * reshape(grad, (-1, 1))
+        found: Tensor = (p - target) * reshape(grad, (-1, 1))
+        return found
 
 
 class NegativeLogLikelihood(Function):

@@ -139,7 +139,8 @@ USUAL: dict[str, Any] = {
     "hidden_size": 3, "embed_dim": 4, "num_heads": 2, "d_model": 4, "nhead": 2, "dim_feedforward": 8, "padding": 1,
     "num_embeddings": 5, "embedding_dim": 2, "upscale_factor": 2, "downscale_factor": 2, "groups": 2, "size": 3,
     "normalized_shape": 3, "num_layers": 1, "unflattened_size": (2, 2), "dim": 1, "norm_type": 2.0, "n_classes": 6,
-    "cutoffs": [2, 4], "value": 1.0,
+    "cutoffs": [2, 4], "value": 1.0, "module": nn.ReLU(), "mode": "LSTM", "bias": True, "num_chunks": 4,
+    "encoder_layer": nn.TransformerEncoderLayer(4, 2, 8), "decoder_layer": nn.TransformerDecoderLayer(4, 2, 8),
 }  # fmt: skip
 """Arguments of layers' constructors by their names."""
 
@@ -321,15 +322,68 @@ class Samples:
         return found
 
     def by_names(self, function: Call) -> dict[str, Any] | None:
-        """Arguments that functions of matrices take, told by their names."""
+        """Arguments that functions without a record take, told by their names."""
         matrix = alpha.tensor(np.array([[2, 1], [1, 3]], np.float32), engine=self.engine, requires_grad=True)
-        usual = {"A": matrix, "B": matrix, "L": matrix, "b": matrix, "x": matrix, "y": matrix, "tau": matrix[0], "n": 2,
-                 "tensors": [matrix, matrix], "upper": True}  # fmt: skip
+        cube, row, places = self.floats(2, 2, 2), matrix.detach()[0], self.ints(1, 0, 1, 0).reshape(2, 2)
+        name = getattr(function, "__name__", "")
+        usual = {
+            **dict.fromkeys(
+                ("A", "B", "L", "a", "b", "x", "y", "input", "other", "mat", "mat1", "mat2", "src"), matrix
+            ),
+            **dict.fromkeys(("source", "obj", "tensor1", "tensor2"), matrix),
+            **dict.fromkeys(("batch1", "batch2"), cube),
+            **dict.fromkeys(("vec", "vec1", "vec2", "tau"), row),
+            "tensors": [matrix, matrix],
+            "matrices": [matrix, matrix],
+            **dict.fromkeys(("from_", "to", "type1", "type2"), "float32"),
+            "n": 2,
+            "upper": True,
+            "shapes": [(2, 1), (3,)],
+            "equation": "ij,jk->ik",
+            "operands": [matrix, matrix],
+            "size": (2, 2),
+            "stride": (2, 1),
+            "dim": 0,
+            "dim0": 0,
+            "dim1": 1,
+            "index": places,
+            "reduce": "amax",
+            "k": 1,
+            "q": 0.5,
+            "p": 2.0,
+            "maxnorm": 1.0,
+            "bins": 3,
+            "sizes": (2, 1),
+            "destination": 1,
+            "indices_or_sections": 2,
+            "split_sizes": [1, 1],
+            "threshold": 0.5,
+            "value": 1.0,
+        }
+        special = {
+            "bmm": {"input": cube, "mat2": cube},
+            "baddbmm": {"input": cube},
+            "dsplit": {"input": cube},
+            "cross": {"input": self.floats(2, 3), "other": self.floats(2, 3)},
+            "vdot": {"input": row, "other": row},
+            "ger": {"input": row},
+            "combinations": {"input": row},
+            "moveaxis": {"source": 0},
+            "index_reduce": {"index": self.ints(0, 1)},
+            **{
+                f"upsample{kind}": {"input": self.floats(2, 4, 4, 3), "size": 2}
+                for kind in ("", "_nearest", "_bilinear")
+            },
+            "slice_scatter": {"src": matrix[:1], "end": 1},
+            "as_strided_scatter": {"storage_offset": 0},
+        }.get(name, {})
+        if name.endswith("_"):
+            usual["input"] = matrix.detach()
         found: dict[str, Any] = {}
         for name, parameter in inspect.signature(function).parameters.items():
             if parameter.default is parameter.empty and name not in usual:
                 return None
-            found[name] = usual[name] if parameter.default is parameter.empty else parameter.default
+            found[name] = special.get(name, usual[name] if parameter.default is parameter.empty else parameter.default)
         return found
 
     def methods(self) -> dict[str, dict[str, Any]]:

@@ -207,6 +207,7 @@ EXCLUDED: dict[str, str] = {
         ),
         _LAZY,
     ),
+    "nn.DataParallel": "calls its module",
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     "nn.init.whiten_patches_": "its own tests hold the covariance of its results; eigenvectors have no single value",
     **dict.fromkeys(
