@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from alpha.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from alpha.autograd.contexts import once_differentiable
-from alpha.autograd.function import Edge, Function, edges_of, enters_graph
+from alpha.autograd.function import Edge, Function, edges_of, enters_graph, follow_base
 from alpha.autograd.modes import (
     enable_grad,
     inference_mode,
@@ -19,7 +19,8 @@ from alpha.autograd.modes import (
     no_grad,
     set_grad_enabled,
 )
-from alpha.autograd.views import Overwrite, follow_base, view_of, views_of
+from alpha.autograd.regions import view_of, views_of
+from alpha.autograd.views import Overwrite
 
 if TYPE_CHECKING:
     from alpha.autograd import functional as functional

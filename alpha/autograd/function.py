@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from alpha.autograd import anomaly, contexts
+from alpha.autograd import anomaly, contexts, regions
 from alpha.autograd.modes import FORWARD, THREAD, innermost, is_grad_enabled
 from alpha.dtypes import FLOATS, is_float
 from alpha.errors import ArgumentError, GraphError
@@ -109,7 +109,7 @@ class Function(contexts.Context):
             _check_result(cls, result)
         if cls.views:
             for out in result if isinstance(result, tuple) else (result,):
-                views.set_base(out, args[0])
+                regions.set_base(out, args[0])
         if not recorded:
             return result
         if isinstance(result, tuple):
@@ -319,7 +319,7 @@ def _needs(argument: Any) -> bool:
     """Whether an argument's gradient is asked for; a view takes its base's place in the graph first."""
     if isinstance(argument, Tensor):
         if argument._base is not None and 0 <= argument._base_version != argument.storage.version:
-            views.follow_base(argument)
+            follow_base(argument)
         return argument.requires_grad
     return False
 
@@ -335,7 +335,7 @@ def _notify(storage: Storage) -> None:
 def _another(tensor: Tensor) -> Tensor:
     """A new tensor over the same memory, outside the graph."""
     view = tensor.detach()
-    views.set_base(view, tensor)
+    regions.set_base(view, tensor)
     return view
 
 
@@ -349,4 +349,37 @@ def _check_result(function: type[Function], result: Any) -> None:
             )
 
 
-from alpha.autograd import views  # noqa: E402 (views are Functions)
+def follow_base(view: Tensor) -> None:
+    """Updates a view's place in the graph from its base, if the shared memory was written to in place."""
+    if view._base is not None and 0 <= view._base_version != view.version:
+        version = view.version
+        leaf = view.requires_grad and view._node is None
+        if view._base.requires_grad and not leaf:
+            out = Region.apply(view._base, view.detach())
+            if out._node is not None:
+                view._enter(out._node, out._output)
+        view._base_version = version
+
+
+class Region(Function):
+    """A view of the base, given by its place in memory."""
+
+    fresh = True
+
+    def forward(self, base: Tensor, view: Tensor) -> Tensor:
+        self.base, self.region = regions.layout_of(base), regions.layout_of(view)
+        return view.detach()
+
+    def backward(self, grad: Tensor) -> Tensor:
+        zero = grad.engine.empty((), grad.dtype)
+        grad.engine.fill(zero, 0)
+        whole = regions.laid_out(zero, self.base)
+        grad.engine.copy(grad, regions.region_at(whole, self.base, self.region))
+        return whole
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        zeros = grad.engine.full(self.base[1], 0, grad.dtype)
+        from alpha.autograd.views import Joined
+
+        joined: Tensor = Joined.apply(zeros, grad, self.base, self.region)
+        return joined

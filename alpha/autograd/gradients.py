@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alpha.arguments import flag
-from alpha.autograd.views import follow_base
+from alpha.autograd.function import follow_base
 from alpha.autograd.walk import Walk, seed, walk_from
 from alpha.errors import ArgumentError, GraphError
 from alpha.tensor import Tensor

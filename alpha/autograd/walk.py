@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from alpha import steps
 from alpha.arguments import flag
 from alpha.autograd import anomaly
-from alpha.autograd.function import SECOND_BACKWARD, Edge, Function
+from alpha.autograd.function import SECOND_BACKWARD, Edge, Function, follow_base
 from alpha.autograd.modes import BACKWARD, BACKWARD_IN_GRAPH, THREAD
-from alpha.autograd.views import follow_base
 from alpha.changes import finish
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
 from alpha.expressions.graph import Graph, Node

@@ -54,7 +54,7 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
 
 
 _TERMS = 18
-"""Of the series of exp where the norm is at most 1/2: the next is below 2 ** -70 of the sum."""
+"""Terms of the series of exp where the norm is at most 1/2: the next is below 2 ** -70 of the sum."""
 
 
 def matrix_exp(A: Tensor) -> Tensor:

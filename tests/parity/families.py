@@ -32,7 +32,7 @@ def _is_function(name: str, value: Any) -> bool:
 
 
 def _is_torchs_function(name: str, value: Any) -> bool:
-    """Of ``torch``, which has all kernels beside its documented functions."""
+    """Whether it is a documented function of ``torch``, which has all kernels beside them."""
     import torch
 
     documented = _documentation(value)
@@ -90,7 +90,7 @@ def names(family: Family) -> Iterator[str]:
     listed = getattr(owner, "__all__", None) if family.theirs != "torch" else None
     for name in sorted(listed if listed is not None else dir(owner)):
         value = inspect.getattr_static(owner, name, None) if isinstance(owner, type) else getattr(owner, name, None)
-        is_module = inspect.ismodule(value) or getattr(value, "__module__", "").startswith("typing")
+        is_module = inspect.ismodule(value) or (getattr(value, "__module__", None) or "").startswith("typing")
         if value is not None and not name.startswith("_") and not is_module and family.keeps(name, value):
             yield name
 

@@ -139,7 +139,7 @@ USUAL: dict[str, Any] = {
     "hidden_size": 3, "embed_dim": 4, "num_heads": 2, "d_model": 4, "nhead": 2, "dim_feedforward": 8, "padding": 1,
     "num_embeddings": 5, "embedding_dim": 2, "upscale_factor": 2, "downscale_factor": 2, "groups": 2, "size": 3,
     "normalized_shape": 3, "num_layers": 1, "unflattened_size": (2, 2), "dim": 1, "norm_type": 2.0, "n_classes": 6,
-    "cutoffs": [2, 4], "value": 1.0, "module": nn.ReLU(), "mode": "LSTM", "bias": True, "num_chunks": 4,
+    "cutoffs": [2, 4], "value": 1.0, "module": nn.ReLU(), "mode": "LSTM", "bias": True, "num_chunks": 4, "kind": "LSTM",
     "encoder_layer": nn.TransformerEncoderLayer(4, 2, 8), "decoder_layer": nn.TransformerDecoderLayer(4, 2, 8),
 }  # fmt: skip
 """Arguments of layers' constructors by their names."""
