@@ -185,8 +185,8 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
             f"got {errors.described(lengths)}"
         )
     order = random.permutation(count, generator).tolist()
-    ends = list(itertools.accumulate(map(int, parts)))
-    return [Subset(dataset, order[end - int(part) : end]) for part, end in zip(parts, ends, strict=True)]
+    stops = list(itertools.accumulate(map(int, parts)))
+    return [Subset(dataset, order[end - int(part) : end]) for part, end in zip(parts, stops, strict=True)]
 
 
 def items(dataset: Any, indices: list[Any]) -> list[Any]:

@@ -185,10 +185,18 @@ class Inception3(ImageNetwork):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        own: Sequence[Layers] = (BasicConv2d, InceptionA, InceptionB, InceptionC, InceptionD, InceptionE, InceptionAux)
-        if len(own if inception_blocks is None else inception_blocks) != len(own):
+        usual: Sequence[Layers] = (
+            BasicConv2d,
+            InceptionA,
+            InceptionB,
+            InceptionC,
+            InceptionD,
+            InceptionE,
+            InceptionAux,
+        )
+        if len(usual if inception_blocks is None else inception_blocks) != len(usual):
             raise ArgumentError("[Inception3] expected inception_blocks as seven classes, got another number")
-        conv, a, b, c, d, e, aux = own if inception_blocks is None else inception_blocks
+        conv, a, b, c, d, e, aux = usual if inception_blocks is None else inception_blocks
         self.aux_logits, self.transform_input = aux_logits, transform_input
         self.Conv2d_1a_3x3 = conv(3, 32, kernel_size=3, stride=2)
         self.Conv2d_2a_3x3 = conv(32, 32, kernel_size=3)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.torchvision_models import torchvision_models
+
 
 @dataclass(frozen=True)
 class Family:
@@ -74,6 +76,8 @@ FAMILIES = (
 
 def found(path: str) -> Any:
     """A module or a class by its dotted name; None where there is none."""
+    if path.startswith("torchvision"):
+        torchvision_models()  # which makes PyPI's torchvision load beside a PyTorch without CUDA
     try:
         return importlib.import_module(path)
     except ImportError:

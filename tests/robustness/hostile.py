@@ -437,6 +437,8 @@ class Samples:
                 given = recorded(f"alpha.{name[:-1]}", getattr(alpha, name[:-1], None), self.engine)
                 if given is not None:
                     first, *others = given
+                    if not isinstance(given[first], alpha.Tensor):
+                        continue
                     found[name] = {"self": given[first].detach(), **{other: given[other] for other in others}}
         return found
 

@@ -168,8 +168,8 @@ def test_the_names_of_version_2_are_those_of_version_1(torchvision: Any) -> None
     from alpha.datasets.transforms import v2
 
     assert v2.Compose is transforms.Compose and v2.functional is ours
-    own = {"AlternatingFlip", "ImageTransform", "Images", "PADDING_MODES", "ToUnitRange", "Transform"}
-    assert set(v2.__all__) - own <= {*dir(torchvision.transforms.v2), *dir(torchvision.transforms)}
+    ours_alone = {"AlternatingFlip", "ImageTransform", "Images", "PADDING_MODES", "ToUnitRange", "Transform"}
+    assert set(v2.__all__) - ours_alone <= {*dir(torchvision.transforms.v2), *dir(torchvision.transforms)}
 
 
 GRIDS: list[dict[str, Any]] = [

@@ -303,7 +303,7 @@ def test_batches_equal_images_one_by_one(layout: str) -> None:
         together = datasets.Digits(size=8, transform=transforms.Compose(steps))
         alone = datasets.Digits(size=8, transform=transforms.Compose([transforms.Lambda(lambda image: image), *steps]))
         assert together.prepares_batches and not alone.prepares_batches
-        (x, y), (z, w) = (next(iter(data.DataLoader(each, 50))) for each in (together, alone))
+        (x, y), (z, w) = (next(iter(data.DataLoader(dataset, 50))) for dataset in (together, alone))
         np.testing.assert_allclose(np.asarray(x), np.asarray(z), rtol=1e-6, atol=1e-6)
         assert y.tolist() == w.tolist()
 
