@@ -31,6 +31,8 @@ def array(tensor: Tensor) -> Array:
     """A tensor as an array of the same memory, which keeps the storage's loan alive."""
     storage, dtype = tensor.storage, tensor.dtype
     item = dtype.itemsize
+    if 0 in tensor.shape:  # it may begin behind the memory's end
+        return np.empty(tensor.shape, dtype)
     strides = tuple([stride * item for stride in tensor.strides])
     return np.ndarray(tensor.shape, dtype, storage._loan, tensor.offset * item, strides)
 

@@ -8,7 +8,7 @@ from typing import Any
 import alpha
 from alpha import Tensor
 from alpha import functions as F
-from alpha.arguments import flag
+from alpha.arguments import flag, one_of
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.cells import CELLS
 from alpha.functions.operands import check_tensor
@@ -36,7 +36,7 @@ class RNNCellBase(Module):
         self.input_size = positive(input_size, "input_size", name)
         self.hidden_size = positive(hidden_size, "hidden_size", name)
         self.bias = flag(name, "bias", bias)
-        rows = CELLS[kind].gates * self.hidden_size
+        rows = CELLS[one_of(type(self).__name__, "kind", kind, list(CELLS))].gates * self.hidden_size
         self.weight_ih = empty_parameter(rows, self.input_size)
         self.weight_hh = empty_parameter(rows, self.hidden_size)
         self.bias_ih = empty_parameter(rows) if self.bias else None

@@ -196,6 +196,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     if outputs % groups:
         raise ArgumentError(f"[dirac_] expected groups that divide {outputs} filters, got {groups}")
     values = np.zeros(shape, dtype)
+    if not values.size:
+        return tensor
     outputs_of_group = outputs // groups
     for channel in range(min(outputs_of_group, inputs)):
         place: tuple[Any, ...] = (slice(channel, None, outputs_of_group), *(size // 2 for size in sizes), channel)

@@ -80,4 +80,4 @@ class AxisOperations(SortOperations):
 
 def _numbers(array: np.ndarray[Any, Any]) -> Array:
     """Bools as uint8."""
-    return array.view(np.uint8) if array.dtype == np.bool_ else array
+    return array.view(np.uint8) if is_bool(array.dtype) else array

@@ -259,7 +259,7 @@ def repeat_interleave(
 
 def _counts(name: str, repeats: Tensor, length: int) -> Array:
     """How often each entry is repeated."""
-    if repeats.dtype not in (dtypes.int32, dtypes.int64) or repeats.ndim != 1 or repeats.shape[0] != length:
+    if not dtypes.is_integer(repeats.dtype) or repeats.ndim != 1 or repeats.shape[0] != length:
         raise ShapeError(
             f"[{name}] expected {length} ints (int32 or int64) as repeats, got {repeats.dtype} of shape {repeats.shape}"
         )

@@ -106,10 +106,17 @@ def defaults(function: Call) -> dict[str, Any] | None:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        if parameter.default is parameter.empty and name != "x":
+        if parameter.default is parameter.empty and name not in ("x", "input"):
             return None
         found[name] = parameter.default
     return found
+
+
+def by_parameters(function: Call, given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that are named x, y, ... in their order, under the names that the function has for them."""
+    names = list(inspect.signature(function).parameters)
+    free = iter([name for name in names if name not in given])
+    return {name if name in names else next(free): value for name, value in given.items()}
 
 
 def recorded(name: str, function: Any, engine: Engine) -> dict[str, Any] | None:
@@ -139,7 +146,7 @@ USUAL: dict[str, Any] = {
     "hidden_size": 3, "embed_dim": 4, "num_heads": 2, "d_model": 4, "nhead": 2, "dim_feedforward": 8, "padding": 1,
     "num_embeddings": 5, "embedding_dim": 2, "upscale_factor": 2, "downscale_factor": 2, "groups": 2, "size": 3,
     "normalized_shape": 3, "num_layers": 1, "unflattened_size": (2, 2), "dim": 1, "norm_type": 2.0, "n_classes": 6,
-    "cutoffs": [2, 4], "value": 1.0, "module": nn.ReLU(), "mode": "LSTM", "bias": True, "num_chunks": 4, "kind": "LSTM",
+    "cutoffs": [2, 4], "value": 1.0, "module": nn.ReLU(), "mode": "LSTM", "bias": True, "num_chunks": 4, "kind": "lstm",
     "encoder_layer": nn.TransformerEncoderLayer(4, 2, 8), "decoder_layer": nn.TransformerDecoderLayer(4, 2, 8),
 }  # fmt: skip
 """Arguments of layers' constructors by their names."""
@@ -155,6 +162,12 @@ def usual(kind: Call) -> dict[str, Any] | None:
             return None
         found[name] = parameter.default if parameter.default is not parameter.empty else USUAL[name]
     return found
+
+
+_NOT_OF_ONE = (
+    "CosineSimilarity", "PairwiseDistance", "Transformer", "UninitializedBuffer", "UninitializedParameter",
+)  # fmt: skip
+"""Classes of nn that are not called with one tensor."""
 
 
 class Samples:
@@ -178,8 +191,8 @@ class Samples:
         found: dict[str, dict[str, Any]] = {}
         for name in alpha.functions.__all__:
             arguments = defaults(getattr(alpha, name))
-            if arguments is not None and arguments.keys() >= {"x"}:
-                found[name] = {**arguments, "x": x}
+            if arguments is not None and (first := arguments.keys() & {"x", "input"}):
+                found[name] = {**arguments, first.pop(): x}
         for name in [
             "add",
             "div",
@@ -313,6 +326,7 @@ class Samples:
             "transpose": {"x": x, "first": 0, "second": 1},
             "unsqueeze": {"x": x, "dim": 0},
         }  # fmt: skip
+        found = {name: by_parameters(getattr(alpha, name.split()[0]), given) for name, given in found.items()}
         for name in alpha.functions.__all__:
             if name not in {listed.split()[0] for listed in found}:
                 given = recorded(f"alpha.{name}", getattr(alpha, name), self.engine)
@@ -431,6 +445,12 @@ class Samples:
             "__lt__": {"y": x}, "__and__": {"self": flat > 1, "other": flat > 1},
             "__iadd__": {"self": flat, "other": 1.0},
         }  # fmt: skip
+        for name, given in found.items():
+            if (method := getattr(alpha.Tensor, name, None)) is not None:
+                others = {key: value for key, value in given.items() if key != "self"}
+                made = by_parameters(method, {"self_": None, **others})
+                made.pop(next(iter(made)))
+                found[name] = {**{key: value for key, value in given.items() if key == "self"}, **made}
         for name, method in vars(alpha.Tensor).items():
             is_of_tensor = callable(method) and method is not getattr(alpha, name, None)
             if is_of_tensor and name not in found and name.endswith("_") and not name.startswith("_"):
@@ -450,7 +470,7 @@ class Samples:
         for name in nn.__all__:
             kind = getattr(nn, name)
             if isinstance(kind, type) and kind is not nn.Module and (arguments := defaults(kind)) is not None:
-                found[name] = arguments, (2, 3)
+                found[name] = arguments, None if name.endswith("Loss") or name in _NOT_OF_ONE else (2, 3)
         for axes in (1, 2, 3):
             conv = {
                 "in_channels": 3, "out_channels": 2, "kernel_size": 3, "stride": 1, "padding": 1, "dilation": 1,

@@ -31,9 +31,10 @@ EXCEPT = {
     "alpha/torch_file.py": "PyTorch's names of dtypes in its files, also of those that Tensor has not",
     "cu32/structs.py": "how the fields of a kernel's structs are packed",
     "datasets/dataset.py": "pixels are bytes",
-    "datasets/transforms.py": "pixels are bytes",
+    "datasets/svhn.py": "pixels are bytes",
+    "datasets/transforms": "pixels are bytes",
     "datasets/unpickle.py": "pixels are bytes",
-    "optim/optimizer.py": "a state's arrays may be another library's, which has names of its own",
+    "optim/state.py": "a state's arrays may be another library's, which has names of its own",
 }
 """Files that may decide by dtypes' names, with the reason."""
 

@@ -561,7 +561,7 @@ def _cast_records() -> list[Record]:
         Record("alpha.contiguous", ordered, same, lambda t, x, **o: x.clone()),
         Record("alpha.Tensor.contiguous", ordered, same, lambda t, x, **o: x.clone(), weight=0.2),
         Record("alpha.Tensor.detach", one("fib"), np.array, None, gradient=False, weight=0.2),
-        Record("operator.pos", one("fib"), np.array, None, weight=0.2, covers=("alpha.Tensor.__pos__",)),
+        Record("operator.pos", one("fi"), np.array, None, weight=0.2, covers=("alpha.Tensor.__pos__",)),
         Record(
             "operator.invert",
             one("b"),
