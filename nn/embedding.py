@@ -7,7 +7,7 @@ from typing import Any, Self
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number, whole
-from alpha.errors import ArgumentError, ShapeError
+from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.nn import init
 from alpha.nn.arguments import choice, empty_parameter, positive
 from alpha.nn.module import Module
@@ -46,6 +46,8 @@ class _Table(Module):
         self.norm_type = number(name, "norm_type", norm_type)
         self.scale_grad_by_freq = flag(name, "scale_grad_by_freq", scale_grad_by_freq)
         if weight is not None:
+            if not isinstance(weight, Tensor):
+                raise DtypeError(f"[{name}] expected a tensor as _weight, got {type(weight).__name__}")
             if weight.shape != (rows, self.embedding_dim):
                 raise ShapeError(f"[{name}] expected a weight {(rows, self.embedding_dim)}, got {weight.shape}")
             self.weight = Parameter(weight)

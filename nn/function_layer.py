@@ -84,7 +84,7 @@ class FunctionLayer(ImageLayer):
         if name in _SIZES and self.axes is not None:
             entries = value if isinstance(value, tuple | list) else (value,)
             lengths = [_SIZES[name] if one is None and name in ("stride", "output_size") else one for one in entries]
-            several(lengths if len(lengths) > 1 else lengths[0], self.axes, name, layer, _SIZES[name])
+            several(lengths[0] if len(lengths) == 1 else lengths, self.axes, name, layer, _SIZES[name])
         check = _CHECKS.get(name)
         return value if check is None else check(layer, name, value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from alpha.arguments import listed
 from alpha.errors import EngineError
 from alpha.nn.module import Module
 
@@ -47,7 +48,7 @@ def data_parallel(
 
 
 def _check(device_ids: Sequence[Any] | None) -> None:
-    if device_ids is not None and len(device_ids) > 1:
+    if device_ids is not None and len(listed("DataParallel", "device_ids", device_ids)) > 1:
         raise EngineError(
             f"[DataParallel] expected one device, got {len(device_ids)}: training on several is not implemented"
         )

@@ -15,7 +15,7 @@ from alpha.functions.elementwise import ge, le, where
 from alpha.functions.indexing import getitem, setitem
 from alpha.functions.inplace import copy_
 from alpha.functions.joining import several
-from alpha.functions.operands import call, check_tensor
+from alpha.functions.operands import call, check_room, check_tensor
 from alpha.functions.reduction import sum
 from alpha.functions.shape import reshape
 from alpha.functions.views import Strided, as_strided, select
@@ -97,8 +97,10 @@ def _indices(name: str, row: int, col: int, offset: int, dtype: dtypes.DtypeLike
     rows, columns = whole(name, "row", row, 0), whole(name, "col", col, 0)
     offset = whole(name, "offset", offset)
     make = np.tril_indices if name == "tril_indices" else np.triu_indices
-    places = np.stack(make(rows, offset, columns))
-    return engines.resolve(engine).from_numpy(places.astype(dtypes.as_dtype(dtype, name)))
+    target, kind = engines.resolve(engine), dtypes.as_dtype(dtype, name)
+    for shape in ((rows, columns), (max(rows, columns),)):  # NumPy's mask, and the numbers that it compares
+        check_room(target, shape, dtypes.default_int)
+    return target.from_numpy(np.stack(make(rows, offset, columns)).astype(kind))
 
 
 # -- diagonals ---------------------------------------------------------------------------------------------------

@@ -328,6 +328,7 @@ def index_reduce(
 ) -> Tensor:
     """``index_add`` with "prod", "mean", "amax" or "amin" of all entries at a place, as in ``scatter_reduce``."""
     one_of("index_reduce", "reduce", reduce, ("prod", "mean", "amax", "amin"))
+    check_tensor("index_reduce", input, index, source)
     key, values = _entries("index_reduce", input, dim, index, source)
     axis = next(a for a, part in enumerate(key) if isinstance(part, Tensor))
     line = reshape(key[axis], tuple([-1 if a == axis else 1 for a in range(values.ndim)]))

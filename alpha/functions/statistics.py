@@ -235,7 +235,9 @@ def histogram(
     else:
         count = whole("histogram", "bins", bins, 1)
         empty = (0.0, 0.0) if values.size else (0.0, 1.0)
-        low, high = empty if range is None else (number("histogram", "range", value) for value in range)
+        if range is not None and (not isinstance(range, tuple | list) or len(range) != 2):
+            raise ArgumentError(f"[histogram] expected range as a pair (low, high), got {described(range)}")
+        low, high = empty if range is None else [number("histogram", "range", value) for value in range]
         low, high = _bounds("histogram", values, low, high, 0.5)
         edges = np.linspace(low, high, count + 1, dtype=input.dtype)
     weights = None

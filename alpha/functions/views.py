@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from alpha import arguments
-from alpha.arguments import Shape, one_axis, shape_of, whole
+from alpha.arguments import Shape, listed, one_axis, shape_of, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.indexing import getitem
-from alpha.functions.operands import call, check_tensor
+from alpha.functions.operands import call, check_room, check_tensor
 from alpha.functions.shape import broadcast_to, expand, permute, reshape, squeeze, transpose
 from alpha.functions.splitting import split
 from alpha.tensor import Tensor, is_within
@@ -176,7 +176,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """``split`` by a list of sizes."""
     check_tensor("split_with_sizes", input)
-    return split(input, list(split_sizes), dim)
+    return split(input, listed("split_with_sizes", "split_sizes", split_sizes), dim)
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
@@ -188,7 +188,9 @@ def _split_at(name: str, x: Tensor, where: Any, dim: int) -> tuple[Tensor, ...]:
     check_tensor(name, x)
     axis = one_axis(name, dim, x.ndim)
     length = x.shape[axis]
-    where = where.tolist() if isinstance(where, Tensor) else where
+    if isinstance(where, Tensor):
+        check_room(where.engine, where.shape, where.dtype)
+        where = where.tolist()
     if isinstance(where, (tuple, list)):
         edges = [0, *[slice(whole(name, "an index", i)).indices(length)[1] for i in where], length]
     else:

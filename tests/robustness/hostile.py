@@ -437,6 +437,8 @@ class Samples:
             "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
+            "fill_diagonal_": {"self": flat, "fill_value": 1.0, "wrap": False},
+            "unfold": {"dimension": 1, "size": 2, "step": 1},
             "register_post_accumulate_grad_hook": {"hook": lambda leaf: None},
             "__getitem__": {"key": 0}, "__setitem__": {"self": flat, "key": 0, "value": 1.0}, "__add__": {"y": x},
             "__radd__": {"other": 1.0}, "__sub__": {"y": x}, "__mul__": {"y": x}, "__truediv__": {"y": x},
@@ -453,13 +455,17 @@ class Samples:
                 found[name] = {**{key: value for key, value in given.items() if key == "self"}, **made}
         for name, method in vars(alpha.Tensor).items():
             is_of_tensor = callable(method) and method is not getattr(alpha, name, None)
-            if is_of_tensor and name not in found and name.endswith("_") and not name.startswith("_"):
-                given = recorded(f"alpha.{name[:-1]}", getattr(alpha, name[:-1], None), self.engine)
-                if given is not None:
-                    first, *others = given
-                    if not isinstance(given[first], alpha.Tensor):
-                        continue
-                    found[name] = {"self": given[first].detach(), **{other: given[other] for other in others}}
+            function = getattr(alpha, name.rstrip("_"), None)
+            if not is_of_tensor or name in found or name.startswith("_") or not callable(function):
+                continue
+            given = recorded(f"alpha.{name.rstrip('_')}", function, self.engine) or self.by_names(function)
+            first = next((key for key, value in (given or {}).items() if isinstance(value, alpha.Tensor)), None)
+            if given is None or first is None:
+                continue
+            tensor = given.pop(first).detach() if name.endswith("_") else given.pop(first)
+            made = by_parameters(method, {"self_": None, **given})
+            made.pop(next(iter(made)))
+            found[name] = {"self": tensor, **made}
         return found
 
     def layers(self) -> dict[str, tuple[dict[str, Any], tuple[int, ...] | None]]:
