@@ -110,24 +110,24 @@ class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its 
         """The values in another dtype; floats keep their place in the graph."""
         return elementwise.cast(self, dtypes.as_dtype(dtype, "astype"))
 
-    def float(self: Any) -> Tensor:
-        """As float32."""
+    def float(self: Any, memory_format: Any = None) -> Tensor:
+        """As float32; ``memory_format`` says nothing here."""
         return elementwise.cast(self, dtypes.float32)
 
-    def double(self: Any) -> Tensor:
-        """As float64."""
+    def double(self: Any, memory_format: Any = None) -> Tensor:
+        """As float64; ``memory_format`` says nothing here."""
         return elementwise.cast(self, dtypes.float64)
 
-    def long(self: Any) -> Tensor:
-        """As int64."""
+    def long(self: Any, memory_format: Any = None) -> Tensor:
+        """As int64; ``memory_format`` says nothing here."""
         return elementwise.cast(self, dtypes.int64)
 
-    def int(self: Any) -> Tensor:
-        """As int32."""
+    def int(self: Any, memory_format: Any = None) -> Tensor:
+        """As int32; ``memory_format`` says nothing here."""
         return elementwise.cast(self, dtypes.int32)
 
-    def bool(self: Any) -> Tensor:
-        """As bool: where elements differ from 0."""
+    def bool(self: Any, memory_format: Any = None) -> Tensor:
+        """As bool: where elements differ from 0; ``memory_format`` says nothing here."""
         return elementwise.cast(self, dtypes.bool_)
 
     def cpu(self: Any) -> Tensor:

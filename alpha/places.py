@@ -32,6 +32,11 @@ def destination(
     engine: Engine | None = None
     dtype: dtypes.DType | None = None
     known = dict(options)
+    flags = [value for value in args if isinstance(value, bool)]  # PyTorch's non_blocking and copy, in this order
+    if len(flags) <= 2 and list(args[len(args) - len(flags) :]) == flags:
+        args = args[: len(args) - len(flags)]
+        if len(flags) == 2:
+            known["copy"] = flags[1]
     copy = flag(function, "copy", known.pop("copy", False))
     for name in ("non_blocking", "memory_format"):
         known.pop(name, None)

@@ -115,33 +115,64 @@ def ones(
     return _constant("ones", _lengths(shape), 1, dtype, requires_grad, engine)
 
 
-def full_like(x: Tensor, value: Number, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of the same shape, engine, memory order and (unless given) dtype with one number in each element."""
-    if dtype is None and requires_grad is False:
+def full_like(
+    x: Tensor,
+    value: Number,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    *,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
+) -> Tensor:
+    """A tensor of the same shape, memory order and (unless given) engine and dtype with one number in each element."""
+    elsewhere = engine is not None or device is not None
+    if dtype is None and requires_grad is False and not elsewhere:
         found: Tensor | None = FULL_LIKE.launch(x, int(value) if type(value) is bool else value)
         if found is not None:
             return found
     check_tensor("full_like", x)
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")
     check_value("full_like", value, kind)
-    return _finish(filled(x, value, kind), requires_grad)
+    return _finish(_placed("full_like", filled(x, value, kind), engine, device), requires_grad)
 
 
-def empty_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
-    """An uninitialised tensor of the same shape, engine, memory order and (unless given) dtype."""
+def empty_like(
+    x: Tensor,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    *,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
+) -> Tensor:
+    """An uninitialised tensor of the same shape, memory order and (unless given) engine and dtype."""
     check_tensor("empty_like", x)
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "empty_like")
-    return _finish(x.storage.engine.empty_like(x, kind), requires_grad)
+    return _finish(_placed("empty_like", x.storage.engine.empty_like(x, kind), engine, device), requires_grad)
 
 
-def zeros_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
-    """Zeros of the same shape, engine, memory order and (unless given) dtype."""
-    return full_like(x, 0, dtype, requires_grad)
+def _placed(function: str, x: Tensor, engine: EngineLike, device: DeviceLike) -> Tensor:
+    """A new tensor on another engine, where one is named."""
+    if engine is None and device is None:
+        return x
+    target = engines.resolve(chosen(function, engine, device))
+    return x if target is x.engine else target.from_numpy(x.engine.to_numpy(x))
 
 
-def ones_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False) -> Tensor:
-    """Ones of the same shape, engine, memory order and (unless given) dtype."""
-    return full_like(x, 1, dtype, requires_grad)
+def zeros_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, **places: Any) -> Tensor:
+    """Zeros of the same shape, memory order and (unless given) dtype, ``engine`` or ``device``."""
+    return full_like(x, 0, dtype, requires_grad, **_places("zeros_like", places))
+
+
+def ones_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, **places: Any) -> Tensor:
+    """Ones of the same shape, memory order and (unless given) dtype, ``engine`` or ``device``."""
+    return full_like(x, 1, dtype, requires_grad, **_places("ones_like", places))
+
+
+def _places(function: str, places: dict[str, Any]) -> dict[str, Any]:
+    unknown = set(places) - {"engine", "device"}
+    if unknown:
+        raise ArgumentError(f"[{function}] expected engine or device by name, got {', '.join(sorted(unknown))}")
+    return places
 
 
 def arange(
@@ -242,7 +273,8 @@ def logspace(
 
 def _spaced(function: str, start: Any, end: Any, steps: Any) -> np.ndarray[Any, Any]:
     """Numbers at equal distances, in float64."""
-    first, last = number(function, "start", start), number(function, "end", end)
+    ends = [value.item() if isinstance(value, Tensor) else value for value in (start, end)]
+    first, last = number(function, "start", ends[0]), number(function, "end", ends[1])
     count = whole(function, "steps", steps, least=0, most=MAX_ELEMENTS)
     if count * 8 > engines.engine("cpu").memory.cap:
         engines.engine("cpu").allocate(count * 8)  # which says so before NumPy tries

@@ -71,21 +71,33 @@ def randn(
 
 
 def rand_like(
-    x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, generator: Generator | None = None
+    x: Tensor,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    *,
+    device: Any = None,
 ) -> Tensor:
     """``rand`` of the same shape, engine and (unless given) dtype."""
     check_tensor("rand_like", x)
     kind = x.dtype if dtype is None else dtype
-    return rand(x.shape, dtype=kind, requires_grad=requires_grad, engine=x.engine, generator=generator)
+    place: dict[str, Any] = {"engine": x.engine} if device is None else {"device": device}
+    return rand(x.shape, dtype=kind, requires_grad=requires_grad, generator=generator, **place)
 
 
 def randn_like(
-    x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, generator: Generator | None = None
+    x: Tensor,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+    *,
+    device: Any = None,
 ) -> Tensor:
     """``randn`` of the same shape, engine and (unless given) dtype."""
     check_tensor("randn_like", x)
     kind = x.dtype if dtype is None else dtype
-    return randn(x.shape, dtype=kind, requires_grad=requires_grad, engine=x.engine, generator=generator)
+    place: dict[str, Any] = {"engine": x.engine} if device is None else {"device": device}
+    return randn(x.shape, dtype=kind, requires_grad=requires_grad, generator=generator, **place)
 
 
 def normal(

@@ -57,7 +57,8 @@ class RowNorm(Function):
             return normal if weight is None else normal * weight.reshape(x.shape[-self.axes :])
 
         dx, dw = by_formula(formula, (x, weight), dy)
-        db = dy.sum(tuple(range(dy.ndim - self.axes))) if self.needs[2] else None
+        leading = tuple(range(dy.ndim - self.axes))
+        db = None if not self.needs[2] else dy.sum(leading) if leading else dy
         return dx, dw, db
 
 

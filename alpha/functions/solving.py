@@ -358,7 +358,8 @@ def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = Fal
     """
     check_matrix("pinv", A)
     hermitian = flag("pinv", "hermitian", hermitian)
-    relative, absolute = [None if v is None else number("pinv", "rtol and atol", v) for v in (rtol, atol)]
+    given = [v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for v in (rtol, atol)]
+    relative, absolute = [None if v is None else number("pinv", "rtol and atol", v) for v in given]
     return call(PseudoInverse, A, relative, absolute or 0.0, hermitian)
 
 

@@ -205,6 +205,10 @@ def norm(
     of elements that differ from 0. ShapeError for no elements where p is negative or infinite: nothing is the least or
     the largest.
     """
+    if isinstance(p, str) and p == "nuc":
+        from alpha.functions.matrices import matrix_norm  # here: it imports this module
+
+        return matrix_norm(input, "nuc", (0, 1) if dim is None else dim, keepdim, dtype=dtype)
     if dtype is not None:
         input = cast(input, dtype)
     if axis is not None or keepdims is not None:
