@@ -39,7 +39,7 @@ NOT_COMPARED: dict[str, str] = {
     "linalg.norm.subgradients_at_zero": "a norm has no second derivative where it is 0",
     "logcumsumexp": "its own tests hold it; PyTorch's gradient in float32 is off by 1e-3, and its second by more",
     "nn.functional.hardsigmoid": "PyTorch's gradient in float64 is a float32 sixth",
-    "nn.functional.layer_norm.float32": "one value has no deviation, so that rounding is all there is; float64 is tried",
+    "nn.functional.layer_norm.float32": "one value has no deviation, so rounding is all there is; float64 is tried",
     "nn.functional.triplet_margin_with_distance_loss": "its samples have a module of PyTorch's",
 }  # fmt: skip
 """Operations, "operation.variant" or "operation.dtype", that are not tried, and why."""
