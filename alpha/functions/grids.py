@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import flag, one_axis, one_of, whole
+from alpha.arguments import flag, number, one_axis, one_of, whole
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.elementwise import logical_xor, mul, sub
 from alpha.functions.joining import concat, several, stack
@@ -155,9 +155,10 @@ def gradient(input: Tensor, *, spacing: Any = 1, dim: Any = None, edge_order: in
     given = range(input.ndim) if dim is None else dim if isinstance(dim, (tuple, list)) else (dim,)
     axes = [one_axis("gradient", axis, input.ndim) for axis in given]
     spacings: Sequence[Any] = [spacing] * len(axes) if is_number(spacing) else spacing
-    if isinstance(spacing, Tensor) or len(spacings) != len(axes):
+    if not isinstance(spacings, tuple | list) or len(spacings) != len(axes):
         raise ArgumentError(f"[gradient] expected a number, or a spacing for each of {len(axes)} axes, got others")
-    return tuple([_slope(input, axis, step, order) for axis, step in zip(axes, spacings, strict=True)])
+    steps = [one if isinstance(one, Tensor) else number("gradient", "spacing", one) for one in spacings]
+    return tuple([_slope(input, axis, step, order) for axis, step in zip(axes, steps, strict=True)])
 
 
 def _slope(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:

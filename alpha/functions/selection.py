@@ -238,7 +238,8 @@ def repeat_interleave(
     name = "repeat_interleave"
     check_tensor(name, input)
     if repeats is None:
-        index = np.repeat(np.arange(input.numel(), dtype=input.dtype), _counts(name, input, input.numel()))
+        counts = _counts(name, input, input.numel())
+        index = np.repeat(np.arange(input.numel(), dtype=input.dtype), counts)
         return input.engine.from_numpy(index)
     input, axis = (reshape(input, (input.numel(),)), 0) if dim is None else (input, dim)
     input = input if input.shape else reshape(input, (1,))
