@@ -293,9 +293,11 @@ class LogDeterminant(Function):
 
     def backward(self, _: Any, grad: Tensor | None) -> Tensor:
         (x,) = self.saved
+        found: Tensor
         if grad is None:  # the sign's gradient is 0
-            return x.engine.full(x.shape, 0, x.dtype)
-        found: Tensor = swapped(call(Inverse, x, self.name)) * grad.unsqueeze(-1).unsqueeze(-1)
+            found = x.engine.full(x.shape, 0, x.dtype)
+            return found
+        found = swapped(call(Inverse, x, self.name)) * grad.unsqueeze(-1).unsqueeze(-1)
         return found
 
 
