@@ -46,6 +46,8 @@ class AxisOperations(SortOperations):
 
     def running_extremes(self, x: Tensor, axis: int, largest: bool) -> tuple[Tensor, Tensor]:
         values, indices = self.empty(x.shape, x.dtype), self.empty(x.shape, default_int)
+        if not x.numel():  # the kernel begins with the first number of each line
+            return values, indices
         kernels.running_extremes(
             self._along(x, axis), 1 if largest else -1, self._along(values, axis), self._along(indices, axis)
         )

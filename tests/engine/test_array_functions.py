@@ -303,3 +303,13 @@ def test_order_of_many_numbers(engine: Engine) -> None:
 def test_bad_input_is_told(engine: Engine, call: Callable[[Any], Any], error: type[AlphaError], message: str) -> None:
     with pytest.raises(error, match=message):
         np.asarray(call(alpha.zeros((ROWS, COLUMNS), engine=engine)))  # a device may tell when it is waited for
+
+
+@pytest.mark.parametrize("name", ["cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"])
+@pytest.mark.parametrize(("shape", "dim"), [((0, 2, 4), 0), ((2, 0, 4), 1), ((2, 0, 4), 0), ((3, 2, 0), 1), ((0,), 0)])
+def test_running_values_of_nothing(engine: Engine, name: str, shape: tuple[int, ...], dim: int) -> None:
+    x = alpha.zeros(shape, engine=engine, requires_grad=True)
+    found = getattr(alpha, name)(x, dim)
+    values = found[0] if isinstance(found, tuple) else found
+    values.sum().backward()
+    assert values.shape == shape and x.grad is not None and x.grad.shape == shape
