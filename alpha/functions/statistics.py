@@ -17,7 +17,7 @@ from alpha.functions.elementwise import cast, clamp, eq, floor, isnan, sqrt, whe
 from alpha.functions.linalg import matmul
 from alpha.functions.lookups import gather
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import check_float, check_tensor
+from alpha.functions.operands import check_float, check_room, check_tensor
 from alpha.functions.reduction import sum
 from alpha.functions.shape import broadcast_to, reshape, transpose
 from alpha.functions.sorting import picked, sort
@@ -271,6 +271,7 @@ def cov(
     if input.ndim > 2:
         raise ShapeError(f"[cov] expected a matrix or a vector, got shape {input.shape}")
     by = whole("cov", "correction", correction)
+    check_room(input.engine, input.shape, dtypes.default_float)  # for what lies around the mean
     rows = reshape(input, (1, input.numel())) if input.ndim < 2 else input
     rows = rows if dtypes.is_float(rows.dtype) else cast(rows, dtypes.default_float)
     weights = None if fweights is None else cast(_weights("fweights", fweights, rows, True), rows.dtype)

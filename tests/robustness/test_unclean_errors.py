@@ -26,7 +26,7 @@ from alpha.errors import AlphaError, ArgumentError, DtypeError, OutOfMemoryError
 from tests.robustness import hostile
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARE = int(os.environ.get("ALPHA_HOSTILE_SHARE", "24"))
+SHARE = int(os.environ.get("ALPHA_HOSTILE_SHARE", "64"))
 """One in so many of the calls is tried; 1 tries all, in some minutes."""
 
 
