@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import flag, whole
+from alpha.arguments import as_array, flag, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.loss_arguments import check_float, reduction_of
@@ -159,7 +159,7 @@ def ctc_loss(
 def _lengths(function: str, name: str, given: Any, count: int, most: int) -> Array:
     """Lengths (N,) on the host, each from 0 to the most."""
     array = given.detach().numpy() if isinstance(given, Tensor) else given
-    found = np.asarray(array).reshape(-1)
+    found = as_array(function, array).reshape(-1)
     if not dtypes.is_integer(found.dtype) or found.shape != (count,):
         raise DtypeError(f"[{function}] expected {name} as {count} ints, got {described(given)}")
     if count and not 0 <= found.min() <= found.max() <= most:

@@ -11,7 +11,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import add, cast, mul
 from alpha.functions.linalg import dot, matmul, outer
-from alpha.functions.operands import check_tensor, is_number
+from alpha.functions.operands import check_tensor, is_number, python_number
 from alpha.functions.reduction import sum
 from alpha.functions.shape import reshape, transpose
 from alpha.tensor import Tensor
@@ -107,6 +107,7 @@ def _added(name: str, x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tens
     """beta * x + alpha * product; with a beta of 0 x counts nothing, whatever it holds."""
     if not is_number(beta) or not is_number(alpha):
         raise ArgumentError(f"[{name}] expected beta and alpha as numbers, got {described((beta, alpha))}")
+    beta, alpha = python_number(name, beta), python_number(name, alpha)
     if x.dtype != product.dtype:
         raise DtypeError(f"[{name}] expected tensors of one dtype, got {x.dtype} and {product.dtype}: cast one")
     fits = x.ndim <= product.ndim and all(n in (1, m) for n, m in zip(x.shape[::-1], product.shape[::-1], strict=False))

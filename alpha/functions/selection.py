@@ -12,7 +12,7 @@ from alpha.conversion import tensor
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.indexing import getitem
 from alpha.functions.lookups import index_select
-from alpha.functions.operands import check_tensor, is_number, operands
+from alpha.functions.operands import check_room, check_tensor, is_number, operands
 from alpha.functions.shape import expand, reshape
 from alpha.functions.views import broadcast_tensors
 from alpha.tensor import Tensor
@@ -33,7 +33,8 @@ Array = np.ndarray[Any, Any]
 
 
 def _array(x: Tensor) -> Array:
-    """The values on the host, outside the graph."""
+    """The values on the host, outside the graph; OutOfMemoryError for an expanded tensor that no copy would fit."""
+    check_room(x.engine, x.shape, x.dtype)
     return x.engine.to_numpy(x.detach())
 
 

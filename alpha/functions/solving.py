@@ -12,7 +12,7 @@ from alpha.autograd import Function
 from alpha.errors import NumericsError, ShapeError
 from alpha.functions.elementwise import where
 from alpha.functions.linalg import matmul
-from alpha.functions.operands import call, check_float
+from alpha.functions.operands import call, check_float, check_room
 from alpha.functions.shape import expand
 from alpha.tensor import Tensor
 
@@ -38,6 +38,8 @@ class SolutionAndMatrix(NamedTuple):
 def on_host(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
     """What NumPy computes of tensors, as tensors on their engine; NumericsError where LAPACK fails."""
     engine, dtype = tensors[0].engine, tensors[0].dtype
+    for x in tensors:
+        check_room(engine, x.shape, dtype)  # NumPy copies what is expanded
     try:
         with np.errstate(all="ignore"):
             found = compute(*[np.asarray(x.engine.to_numpy(x.detach())) for x in tensors])

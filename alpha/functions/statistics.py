@@ -231,6 +231,8 @@ def histogram(
     check_float("histogram", input)
     values = input.engine.to_numpy(input.detach()).reshape(-1)
     if isinstance(bins, Tensor):
+        if bins.ndim != 1 or len(bins) < 2:
+            raise ShapeError(f"[histogram] expected bins as a vector of two edges or more, got shape {bins.shape}")
         edges = bins.engine.to_numpy(bins.detach())
     else:
         count = whole("histogram", "bins", bins, 1)

@@ -437,6 +437,7 @@ class Samples:
             "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
+            **{name: {"memory_format": None} for name in ("bool", "double", "float", "int", "long")},
             "fill_diagonal_": {"self": flat, "fill_value": 1.0, "wrap": False},
             "unfold": {"dimension": 1, "size": 2, "step": 1},
             "register_post_accumulate_grad_hook": {"hook": lambda leaf: None},
