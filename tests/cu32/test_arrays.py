@@ -92,6 +92,8 @@ def is_of(op: str, dtype: np.dtype[Any]) -> bool:
     """Whether elements of a dtype have an operation."""
     if is_bool(dtype):
         return op in OF_BOOLS or (op in OPERATIONS and OPERATIONS[op].result == BOOL)
+    if is_float(dtype) and (op.startswith("bitwise_") or op.endswith("_shift")):
+        return False
     return is_float(dtype) or op in integers.FUNCTIONS or op == "square"
 
 

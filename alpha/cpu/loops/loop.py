@@ -86,7 +86,8 @@ class Writer:
         """The module's text."""
         body = self._range()
         parts = [*sorted(self.text.declarations)]
-        parts += [turns.functions(b, self.lanes.count, pointer_to("i64")) for b in sorted(self.text.turns)]
+        if self.text.turns:
+            parts.append(turns.functions(self.text.turns, self.lanes.count, pointer_to("i64")))
         parts += [division.functions(b, self.lanes.count) for b in sorted(self.text.divisions)]
         parts += self.text.functions.values()
         return "\n".join([*parts, body, *self._entries(), attributes(), "!0 = !{ i32 1 }"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 _WORDS = 22
@@ -120,16 +121,25 @@ done:
 """
 
 
-def functions(bits: int, count: int, pointer: str) -> str:
-    """LLVM IR of ``turn``, of one angle, and ``turn32`` or ``turn64``, of the lanes of a mask.
+def functions(widths: Iterable[int], count: int, pointer: str) -> str:
+    """LLVM IR of ``turn``, of one angle, and ``turn32`` and ``turn64``, of the lanes of a mask, as far as asked for.
 
     Args:
+        widths: bits of the angles.
         pointer: what LLVM calls a pointer to an i64.
     """
     kind = "ptr" if pointer == "ptr" else f"[{_WORDS} x i64]*"
     words = ", ".join(f"i64 {word}" for word in _two_over_pi())
+    table = f"@two_over_pi = internal constant [{_WORDS} x i64] [{words}]\n"
+    declaration = "declare i192 @llvm.ctlz.i192(i192, i1)\n"
+    one = _ONE.format(pointer=pointer, pointer_to_table=kind)
+    return table + declaration + one + "".join([_of_lanes(bits, count) for bits in sorted(widths)])
+
+
+def _of_lanes(bits: int, count: int) -> str:
+    """LLVM IR of ``turn32`` or ``turn64``."""
     narrow = bits == 32
-    lanes = _ALL.format(
+    return _ALL.format(
         bits=bits,
         count=count,
         scalar="float" if narrow else "double",
@@ -142,9 +152,6 @@ def functions(bits: int, count: int, pointer: str) -> str:
         if narrow
         else "%as_int = sext i32 %count to i64\n  %as_float = fadd double %rest, -0.0",
     )
-    table = f"@two_over_pi = internal constant [{_WORDS} x i64] [{words}]\n"
-    declaration = "declare i192 @llvm.ctlz.i192(i192, i1)\n"
-    return table + declaration + _ONE.format(pointer=pointer, pointer_to_table=kind) + lanes
 
 
 @cache
