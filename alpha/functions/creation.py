@@ -273,8 +273,8 @@ def logspace(
 
 def _spaced(function: str, start: Any, end: Any, steps: Any) -> np.ndarray[Any, Any]:
     """Numbers at equal distances, in float64."""
-    ends = [value.item() if isinstance(value, Tensor) else value for value in (start, end)]
-    first, last = number(function, "start", ends[0]), number(function, "end", ends[1])
+    bounds = [value.item() if isinstance(value, Tensor) else value for value in (start, end)]
+    first, last = number(function, "start", bounds[0]), number(function, "end", bounds[1])
     count = whole(function, "steps", steps, least=0, most=MAX_ELEMENTS)
     if count * 8 > engines.engine("cpu").memory.cap:
         engines.engine("cpu").allocate(count * 8)  # which says so before NumPy tries
