@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from alpha.changes import at_once
+
 
 class RemovableHandle:
     """Removes a hook: by ``handle.remove()``, or at the end of ``with handle:``."""
@@ -12,6 +14,13 @@ class RemovableHandle:
         """Adds a hook to those of a table."""
         self._hooks = hooks
         hooks[self] = hook
+
+    @classmethod
+    def first(cls, hooks: dict[RemovableHandle, Any], hook: Any) -> RemovableHandle:
+        """Adds a hook before all others of a table."""
+        handle = cls.of(hooks)
+        at_once([(dict.clear, hooks), (dict.update, hooks, {handle: hook, **hooks})])
+        return handle
 
     @classmethod
     def of(cls, hooks: dict[RemovableHandle, Any]) -> RemovableHandle:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from alpha import Function, Tensor, is_grad_enabled
 from alpha.arguments import flag
 from alpha.autograd import enters_graph
-from alpha.changes import at_once
 from alpha.errors import ArgumentError, described
 from alpha.hooks import RemovableHandle
 
@@ -247,11 +246,8 @@ class Hooked:
         self._hooks = self._hooks or Hooks()
         given = {name: flag(function, name, value) for name, value in options.items()}
         table, entry = getattr(self._hooks, kind), Registered(hook, **given)
-        if not flag(function, "prepend", prepend):
-            return RemovableHandle(table, entry)
-        handle = RemovableHandle.of(table)
-        at_once([(dict.clear, table), (dict.update, table, {handle: entry, **table})])
-        return handle
+        make = RemovableHandle.first if flag(function, "prepend", prepend) else RemovableHandle
+        return make(table, entry)
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
+from alpha.arguments import flag
 from alpha.errors import ArgumentError, described
+from alpha.hooks import RemovableHandle
 
-Hooks = dict[int, Callable[..., Any]]
-"""Functions by number, in the order in which they are called."""
-
-_numbers = itertools.count()
-
-
-class RemovableHandle:
-    """Removes a hook again: by ``remove()``, or at the end of ``with handle:``."""
-
-    def __init__(self, hooks: Hooks, number: int) -> None:
-        self._hooks, self.id = hooks, number
-
-    def remove(self) -> None:
-        """Removes the hook; to remove it again changes nothing."""
-        self._hooks.pop(self.id, None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
+Hooks = dict[RemovableHandle, Callable[..., Any]]
+"""Functions by handle, in the order in which they are called."""
 
 
 class Hooked:
@@ -95,10 +77,5 @@ class Hooked:
 def _registered(name: str, hooks: Hooks, hook: Any, prepend: bool = False) -> RemovableHandle:
     if not callable(hook):
         raise ArgumentError(f"[{name}] expected a function as hook, got {described(hook)}")
-    number = next(_numbers)
-    before = dict(hooks) if prepend else {}
-    if prepend:
-        hooks.clear()
-    hooks[number] = hook
-    hooks.update(before)
-    return RemovableHandle(hooks, number)
+    make = RemovableHandle.first if flag(name, "prepend", prepend) else RemovableHandle
+    return make(hooks, hook)
