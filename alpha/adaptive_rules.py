@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alpha.expressions import symbols
-from alpha.update_rules import DecoupledRule, DescendingRule
+from alpha.update_rules import DescendingRule, MomentsRule
 
 
 @dataclass(slots=True)
@@ -114,7 +114,7 @@ class AdamaxRule(DescendingRule):
 
 
 @dataclass(slots=True)
-class NAdamRule(DecoupledRule):
+class NAdamRule(MomentsRule):
     """NAdam: Adam with Nesterov's momentum. A row's states are the first and the second moment. Dozat, ICLR 2016.
 
     Attributes:
@@ -140,10 +140,6 @@ class NAdamRule(DecoupledRule):
     maximize: bool = False
 
     @property
-    def states(self) -> int:
-        return 2
-
-    @property
     def mu(self) -> float:
         """This step's momentum."""
         return self.betas[0] * (1 - 0.5 * math.pow(0.96, self.step * self.momentum_decay))
@@ -155,10 +151,9 @@ class NAdamRule(DecoupledRule):
 
     def formula(self, row: Sequence[Any]) -> Sequence[Any]:
         p, g, m, v = row
-        beta1, beta2 = self.betas
+        beta2 = self.betas[1]
         p, g = self.decayed(p, g)
-        mean = m + (g - m) * (1 - beta1)
-        square = v * beta2 + g * (1 - beta2) * g
+        mean, square = self.moments(g, m, v)
         spread = square**0.5 * (1 / (1 - beta2**self.step) ** 0.5) + self.eps
         product = self.mu_product * self.mu
         by_gradient = g * (self.lr * (1 - self.mu) / (1 - product))
@@ -167,7 +162,7 @@ class NAdamRule(DecoupledRule):
 
 
 @dataclass(slots=True)
-class RAdamRule(DecoupledRule):
+class RAdamRule(MomentsRule):
     """RAdam: Adam that waits for the second moment to be known well enough. Liu et al., arXiv 1908.03265.
 
     A row's states are the first and the second moment. Until then the first moment alone moves the parameter.
@@ -191,10 +186,6 @@ class RAdamRule(DecoupledRule):
     maximize: bool = False
 
     @property
-    def states(self) -> int:
-        return 2
-
-    @property
     def rectification(self) -> float:
         """The paper's r_t: what the step is multiplied by; 0 where the second moment is not known well enough."""
         beta2 = self.betas[1]
@@ -209,8 +200,7 @@ class RAdamRule(DecoupledRule):
         p, g, m, v = row
         beta1, beta2 = self.betas
         p, g = self.decayed(p, g)
-        mean = m + (g - m) * (1 - beta1)
-        square = v * beta2 + g * (1 - beta2) * g
+        mean, square = self.moments(g, m, v)
         change = mean * (self.lr / (1 - beta1**self.step))
         adapted = change * ((1 - beta2**self.step) ** 0.5 * self.rectification) / (square**0.5 + self.eps)
         change = symbols.apply("where", self.rectification == 0, change, adapted)

@@ -81,13 +81,21 @@ class DescendingRule(UpdateRule):
         return g + p * self.weight_decay if self.decays else g
 
 
-class DecoupledRule(DescendingRule):
-    """A rule whose weight decay may be AdamW's: lr times its share taken off the parameter."""
+class MomentsRule(DescendingRule):
+    """A rule of Adam's kind: of the first and second moment, whose weight decay may be AdamW's.
+
+    AdamW's decay takes lr times the share off the parameter. Loshchilov & Hutter, arXiv 1711.05101.
+    """
 
     __slots__ = ()
 
     lr: float
+    betas: tuple[float, float]
     decoupled: bool
+
+    @property
+    def states(self) -> int:
+        return 2
 
     def decayed(self, p: Any, g: Any) -> tuple[Any, Any]:
         """The parameter and the gradient after weight decay."""
@@ -95,9 +103,14 @@ class DecoupledRule(DescendingRule):
             return p * (1 - self.lr * self.weight_decay), self.descent(g)
         return p, self.slope(p, g)
 
+    def moments(self, g: Any, m: Any, v: Any) -> tuple[Any, Any]:
+        """The moments after a gradient."""
+        beta1, beta2 = self.betas
+        return m + (g - m) * (1 - beta1), v * beta2 + g * (1 - beta2) * g
+
 
 @dataclass(slots=True)
-class AdamRule(DecoupledRule):
+class AdamRule(MomentsRule):
     """Adam, or AdamW. A row's states are the first and the second moment, with amsgrad also the latter's maximum.
 
     Kingma & Ba, arXiv 1412.6980.
@@ -108,7 +121,7 @@ class AdamRule(DecoupledRule):
         eps: added to the root of the second moment.
         weight_decay: the share of the parameter that is added to the gradient or, decoupled, lr times taken off.
         step: the number of this step, from 1.
-        decoupled: whether the weight decay is AdamW's. Loshchilov & Hutter, arXiv 1711.05101.
+        decoupled: whether the weight decay is AdamW's.
         amsgrad: whether the largest second moment so far divides. Reddi et al., arXiv 1904.09237.
         maximize: whether the parameter goes up the gradient.
     """
@@ -130,8 +143,7 @@ class AdamRule(DecoupledRule):
         p, g, m, v, *maxima = row
         beta1, beta2 = self.betas
         p, g = self.decayed(p, g)
-        mean = m + (g - m) * (1 - beta1)
-        square = v * beta2 + g * (1 - beta2) * g
+        mean, square = self.moments(g, m, v)
         correction = 1 / (1 - beta2**self.step) ** 0.5
         largest = [symbols.apply("maximum", maximum, square) for maximum in maxima]
         spread = largest[0] if largest else square

@@ -44,10 +44,10 @@ class RuleOptimizer(Optimizer):
         # Parameters that had no gradient at times are behind in their numbers.
         alike: dict[tuple[Any, ...], list[Tensor]] = {}
         first = self.first_numbers(current)
-        none, known = tuple(first.values()), list(first.items())
+        none = tuple(first.values())
         for param in params:
             state = self.state.get(param)
-            key = tuple([state.get(name, value) for name, value in known]) if state else none
+            key = tuple(map(state.get, first, none)) if state else none
             alike.setdefault(key, []).append(param)
         for values, chosen in alike.items():
             numbers = dict(zip(first, values, strict=True))
