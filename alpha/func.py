@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from alpha.arguments import flag, one_axis
+from alpha import random
+from alpha.arguments import flag, one_axis, whole
 from alpha.autograd import functional
 from alpha.autograd.gradients import grad as gradients
 from alpha.autograd.modes import enable_grad
-from alpha.errors import ArgumentError, ShapeError
+from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.joining import stack
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from alpha.nn import Module
 
@@ -122,9 +123,14 @@ def vmap(func: Call, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "err
     Args:
         in_dims: the axis of samples in each argument, or None for one that all samples share; one for all, or a tuple.
         out_dims: the axis of samples in each result.
-        randomness: accepted for PyTorch's sake: each call draws numbers of its own, as ``"different"``.
-        chunk_size: accepted for PyTorch's sake.
+        randomness: what a function may do that draws random numbers: ``"different"``, draw others for each sample;
+            ``"same"``, draw the same for all; ``"error"``, raise ArgumentError.
+        chunk_size: accepted for PyTorch's sake, where it bounds memory: a loop needs that of one sample at a time.
     """
+    if randomness not in ("error", "different", "same"):
+        raise ArgumentError(f"[vmap] expected randomness 'error', 'different' or 'same', got {described(randomness)}")
+    if chunk_size is not None:
+        whole("vmap", "chunk_size", chunk_size, 1)
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         axes = tuple(in_dims) if isinstance(in_dims, tuple | list) else (in_dims,) * len(args)
@@ -136,7 +142,7 @@ def vmap(func: Call, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "err
             raise ShapeError(f"[vmap] expected arguments of one number of samples, got {sorted(lengths)}: set in_dims")
         (count,) = lengths
         columns = [[x] * count if axis is None else _unstacked(x, axis) for x, axis in pairs]
-        outputs = [func(*sample, **kwargs) for sample in zip(*columns, strict=True)]
+        outputs = list(_called(func, zip(*columns, strict=True), kwargs, randomness))
         if not outputs:
             raise ShapeError("[vmap] expected samples, got none")
         if isinstance(outputs[0], tuple):
@@ -145,6 +151,20 @@ def vmap(func: Call, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "err
         return stack(outputs, out_dims)
 
     return mapped
+
+
+def _called(func: Call, samples: Iterable[tuple[Any, ...]], kwargs: Any, randomness: str) -> Iterator[Any]:
+    """The function's results of samples, which draw random numbers as ``vmap`` was told."""
+    before = random.get_state()
+    for sample in samples:
+        if randomness == "same":
+            random.set_state(before)
+        yield func(*sample, **kwargs)
+        if randomness == "error" and random.get_state() != before:
+            raise ArgumentError(
+                "[vmap] expected a function that draws no random numbers, got one that does: say by randomness= "
+                "whether samples draw 'different' ones or the 'same'"
+            )
 
 
 def _unstacked(x: Tensor, axis: int) -> list[Tensor]:

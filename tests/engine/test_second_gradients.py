@@ -214,6 +214,21 @@ def test_functional_is_pytorchs(rng: np.random.Generator) -> None:
             np.testing.assert_allclose(np.asarray(a.detach()), b.detach().numpy(), rtol=1e-10, err_msg=name)
 
 
+def test_vmap_of_functions_that_draw(engine: Engine) -> None:
+    x = alpha.zeros(4, 3, engine=engine)
+
+    def noisy(row: alpha.Tensor) -> alpha.Tensor:
+        return row + alpha.rand(3, engine=engine)
+
+    different = np.asarray(func.vmap(noisy, randomness="different")(x))
+    assert len(np.unique(different, axis=0)) == 4
+    same = np.asarray(func.vmap(noisy, randomness="same", chunk_size=2)(x))
+    assert len(np.unique(same, axis=0)) == 1
+    for options in ({}, {"randomness": "none"}, {"chunk_size": 0}, {"chunk_size": "all"}):
+        with pytest.raises(ArgumentError, match=r"^\[vmap\]"):
+            func.vmap(noisy, **options)(x)  # type: ignore[arg-type]
+
+
 def _flat(value: Any) -> list[Any]:
     return [x for part in value for x in _flat(part)] if isinstance(value, tuple) else [value]
 
