@@ -8,7 +8,7 @@ from typing import Any
 from alpha import random
 from alpha.arguments import flag
 from alpha.autograd.composing import Alias
-from alpha.autograd.function import Edge, Function, newest
+from alpha.autograd.function import Edge, Function, newest, note_of
 from alpha.autograd.modes import enable_grad, is_grad_enabled
 from alpha.autograd.walk import Walk, walk_from
 from alpha.errors import ArgumentError, GraphError
@@ -81,7 +81,7 @@ class Recomputed(Function):
                 entered._enter(self, index)
             found.append(entered)
         edges: list[Edge] = [(x._node or x, x._output) if x.requires_grad else None for x in tensors]
-        self._enter([*edges, *self.outside], *found)
+        self._enter([*edges, *self.outside], tuple(map(note_of, found)))
         return tuple(found) if several else found[0]
 
     def _called(self, tensors: list[Tensor]) -> Any:

@@ -114,18 +114,15 @@ class Function(contexts.Context):
             return result
         if isinstance(result, tuple):
             outputs = tuple([function._output_of(out, args, index) for index, out in enumerate(result)])
-            function._enter(edges, *outputs)
+            function._enter(edges, tuple(map(note_of, outputs)))
             return outputs
         result = function._output_of(result, args, 0)
-        function._enter(edges, result)
+        function._enter(edges, (note_of(result),))
         return result
 
-    def _enter(self, edges: list[Edge], *results: Tensor) -> None:
+    def _enter(self, edges: list[Edge], outputs: tuple[Output, ...]) -> None:
         """Enters the function into the graph as the origin of its results, which are in the graph already."""
-        self._sequence, self._edges = next(_sequence), tuple(edges)
-        self._outputs = tuple(
-            [(r.shape, r.storage.engine, r.dtype, id(r.storage), r.offset, r.strides) for r in results]
-        )
+        self._sequence, self._edges, self._outputs = next(_sequence), tuple(edges), outputs
         if anomaly.STATE.on:
             self._origin = anomaly.origin()
 
@@ -142,7 +139,7 @@ class Function(contexts.Context):
             if x.storage.waiting is not None:
                 _notify(x.storage)
         result._node, result._output, result.requires_grad = self, 0, True
-        self._enter(edges, result)
+        self._enter(edges, (note_of(result),))
         return result
 
     def _output_of(self, out: Tensor, args: tuple[Any, ...], index: int) -> Tensor:
@@ -276,7 +273,8 @@ def newest() -> int:
     return next(_sequence)
 
 
-def _output(x: Tensor) -> Output:
+def note_of(x: Tensor) -> Output:
+    """What the graph notes of a function's result."""
     storage = x.storage
     return x.shape, storage.engine, x.dtype, id(storage), x.offset, x.strides
 

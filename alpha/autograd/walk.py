@@ -116,12 +116,12 @@ class Walk:
     """
 
     settles = True
+    captured: dict[tuple[Any, int], Tensor]
+    _wanted: set[tuple[Any, int]] | None = None  # None: the leaves
+    _leading: set[Any]
 
     def __init__(self, retain_graph: bool, create_graph: bool = False) -> None:
         self.retain_graph, self.create_graph = retain_graph, create_graph
-        self.captured: dict[tuple[Any, int], Tensor] = {}
-        self._wanted: set[tuple[Any, int]] | None = None  # None: the leaves
-        self._leading: set[Any] = set()
         self.queue: list[tuple[int, Function]] = []
         self.queued: set[Function] = set()  # of those with several outputs
         self.pending: dict[tuple[Function, int], Waiting] = {}
@@ -132,7 +132,7 @@ class Walk:
 
         ``since``: what was recorded no later is not run.
         """
-        self._wanted = set(wanted)
+        self._wanted, self._leading, self.captured = set(wanted), set(), {}
         # What is older than all that is wanted cannot lead to it.
         oldest = max(since, min([getattr(target, "_sequence", -1) for target, _ in self._wanted], default=-1))
         nodes = {root._node for root in roots if root._node is not None}
@@ -250,7 +250,8 @@ class Walk:
         if target._saved is None:
             raise GraphError(SECOND_BACKWARD)
         outputs = target._outputs
-        shape, engine, dtype, *_ = outputs[index]
+        output = outputs[index]
+        shape, engine, dtype = output[0], output[1], output[2]
         if grad.shape != shape or grad.storage.engine is not engine:
             raise _misshapen(f"the result of {type(target).__name__}", shape, engine, grad)
         if grad.dtype is not dtype and grad.dtype != dtype:
@@ -325,9 +326,10 @@ class Walk:
             finish(give)
             raise
         for leaf in self.leaves:
-            for hook in tuple((leaf._leaf_hooks or {}).values()):
-                if type(hook) is AfterAccumulation:
-                    hook.function(leaf)
+            if leaf._leaf_hooks:
+                for hook in tuple(leaf._leaf_hooks.values()):
+                    if type(hook) is AfterAccumulation:
+                        hook.function(leaf)
 
 
 class AfterAccumulation(NamedTuple):

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from alpha.datasets.collate import default_collate, default_convert
-from alpha.datasets.composed import (
+from alpha.datasets import (
+    BatchSampler,
     ChainDataset,
     ConcatDataset,
+    DataLoader,
     Dataset,
     IterableDataset,
-    StackDataset,
-    Subset,
-    TensorDataset,
-    random_split,
-)
-from alpha.datasets.loader import DataLoader
-from alpha.datasets.samplers import (
-    BatchSampler,
     RandomSampler,
     Sampler,
     SequentialSampler,
+    StackDataset,
+    Subset,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
+    WorkerInfo,
+    default_collate,
+    default_convert,
+    get_worker_info,
+    random_split,
 )
-from alpha.datasets.worker import WorkerInfo, get_worker_info
 
 __all__ = [
     "BatchSampler",
