@@ -50,15 +50,21 @@ class Alias(Function):
         return gradient
 
 
-def by_formula(formula: Callable[..., Tensor], arguments: Sequence[Any], gradient: Tensor) -> tuple[Tensor | None, ...]:
+def by_formula(
+    formula: Callable[..., Any], arguments: Sequence[Any], gradient: Tensor | Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
     """The gradients of a formula made of functions that have second gradients.
 
     Args:
         formula: computes what a function does, of the arguments.
         arguments: tensors, at their places in the graph, and whatever else the formula takes; None for tensors outside.
-        gradient: that of the formula's result.
+        gradient: that of the formula's result; one for each of several, or None where none flowed.
     """
     aliases = [Alias.apply(x) if isinstance(x, Tensor) and x.requires_grad else x for x in arguments]
     wanted = [x for x in aliases if isinstance(x, Tensor) and x.requires_grad]
-    found = iter(grad(formula(*aliases), wanted, gradient, create_graph=True, allow_unused=True))
+    results, given = formula(*aliases), gradient
+    if isinstance(results, tuple) and not isinstance(gradient, Tensor):
+        flowing = [pair for pair in zip(results, gradient, strict=True) if pair[1] is not None]
+        results, given = [result for result, _ in flowing], [start for _, start in flowing]
+    found = iter(grad(results, wanted, given, create_graph=True, allow_unused=True))
     return tuple([next(found) if isinstance(x, Tensor) and x.requires_grad else None for x in aliases])

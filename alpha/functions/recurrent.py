@@ -7,11 +7,16 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
+from alpha.conversion import tensor
+from alpha.dtypes import int64
 from alpha.engine import Engine
-from alpha.errors import DtypeError, GraphError
+from alpha.errors import DtypeError
 from alpha.functions.cells import CELLS, Cell, Gradients, Memory
+from alpha.functions.lookups import index_select
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_float
+from alpha.functions.unrolled import unrolled
 from alpha.tensor import Tensor
 
 
@@ -46,6 +51,15 @@ class Steps(NamedTuple):
         stops = list(accumulate(self.sizes))
         found = [(end - size, size) for end, size in zip(stops, self.sizes, strict=True)]
         return found[::-1] if self.reverse else found
+
+    def first_places(self) -> list[int]:
+        """The row of each sequence in the step that is computed first of its own."""
+        if not self.reverse:
+            return list(range(self.batch))
+        places = [0] * self.batch
+        for start, count in reversed(self.spans()):
+            places[:count] = range(start, start + count)
+        return places
 
 
 class States:
@@ -90,6 +104,11 @@ def _overwritten(engine: Engine, whole: Tensor, first: Tensor) -> Tensor:
         return first
     engine.copy(first, _rows(whole, 0, first.shape[0]))
     return whole
+
+
+def _first_states(before: Tensor, places: list[int]) -> Tensor:
+    """The states before the first steps, out of those before all steps; outside the graph."""
+    return index_select(before.detach(), 0, tensor(places, dtype=int64, engine=before.engine))
 
 
 def _rows(x: Tensor, start: int, count: int) -> Tensor:
@@ -137,12 +156,12 @@ class Recurrent(Function):
             if cells is not None:
                 cells.end(start, count)
         if True in self.needs:
-            self.save(x, w_ih, w_hh, w_hr, *memory)
+            self.save(x, w_ih, w_hh, w_hr, b_ih, b_hh, *memory)
         last = [engine.copied(one.latest, (0, 1)) for one in (hidden, cells) if one is not None]
         return hidden.after, *last
 
     def backward(self, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        x, w_ih, w_hh, w_hr, *kept = self.saved
+        x, w_ih, w_hh, w_hr, _, _, *kept = self.saved
         walk = _Backward(self.cell, self.steps, Memory._make(kept), w_hh, w_hr, grads)
         walk.run()
         _, _, need_x, need_h, need_c, need_w, need_u, need_b, need_d, need_r = self.needs
@@ -157,11 +176,18 @@ class Recurrent(Function):
         dx = engine.linear_input_grad(walk.gates, w_ih) if need_x else None
         return None, None, dx, walk.h if need_h else None, walk.c if need_c else None, dw, du, db, dd, dr
 
-    def backward_in_graph(self, *grads: Tensor | None) -> Any:
-        raise GraphError(
-            f"[{self.cell.name}] expected no gradients of gradients, got create_graph=True: write the steps with "
-            f"nn.{self.cell.name.upper()}Cell, which has them"
-        )
+    def backward_in_graph(self, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, w_ih, w_hh, w_hr, b_ih, b_hh, *kept = self.saved
+        memory, places = Memory._make(kept), self.steps.first_places()
+        h = self.argument_in_graph(3, _first_states(memory.before, places))
+        c = None
+        if memory.cells_before is not None:
+            c = self.argument_in_graph(4, _first_states(memory.cells_before, places))
+
+        def formula(*arguments: Any) -> tuple[Tensor, ...]:
+            return unrolled(self.cell.name, self.steps.spans(), *arguments)
+
+        return None, None, *by_formula(formula, (x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr), grads)
 
 
 class _Backward:

@@ -12,6 +12,7 @@ from alpha import nn
 from alpha.engine import Engine
 from alpha.errors import AlphaError, ArgumentError, DtypeError, ShapeError
 from alpha.nn.utils import rnn
+from alpha.testing import gradgradcheck
 from tests.engine.checks import gradcheck_on
 
 Array = np.ndarray[Any, Any]
@@ -161,6 +162,61 @@ def test_steps_one_by_one_give_the_same(engine: Engine, rng: np.random.Generator
 def test_gradcheck(engine: Engine, rng: np.random.Generator, name: str) -> None:
     layer = getattr(nn, name)(2, 3).to(engine).double()
     gradcheck_on(engine, lambda x: layer(x)[0], rng.normal(size=(3, 2, 2)))
+
+
+SECOND: list[tuple[str, dict[str, Any], str]] = [
+    ("RNN", {}, "batch"),
+    ("RNN", {"nonlinearity": "relu", "num_layers": 2, "bias": False}, "single"),
+    ("LSTM", {"bidirectional": True}, "packed"),
+    ("LSTM", {"num_layers": 2, "proj_size": 1, "batch_first": True}, "batch"),
+    ("LSTM", {"bias": False}, "single"),
+    ("GRU", {"bidirectional": True}, "packed"),
+    ("GRU", {"num_layers": 2}, "batch"),
+    ("RNNCell", {}, "cell"),
+    ("LSTMCell", {"bias": False}, "cell"),
+    ("GRUCell", {}, "cell"),
+]
+
+
+def with_weights(layer: nn.Module, x: Array, first: bool, kind: str) -> tuple[Any, list[alpha.Tensor]]:
+    """A layer as a function of its input and all of its weights, and these."""
+    names, weights = zip(*layer.named_parameters(), strict=True)
+
+    def function(x: Any, *given: Any) -> Any:
+        if kind == "packed":
+            x = rnn.pack_padded_sequence(x, [1, 3], first, enforce_sorted=False)
+        result = alpha.func.functional_call(layer, dict(zip(names, given, strict=True)), (x,))
+        if kind == "cell":
+            return result
+        output, states = result
+        return (output.data if kind == "packed" else output), *(states if isinstance(states, tuple) else [states])
+
+    return function, [alpha.tensor(x, engine=weights[0].engine), *[weight.detach() for weight in weights]]
+
+
+@pytest.mark.parametrize(("name", "options", "kind"), SECOND)
+def test_gradients_have_gradients(
+    engine: Engine, rng: np.random.Generator, name: str, options: dict[str, Any], kind: str
+) -> None:
+    """Of the input and of every weight, on shapes that nothing divides."""
+    layer = getattr(nn, name)(2, 2, **options).to(engine).double()
+    shape = {"single": (3, 2), "cell": (3, 2)}.get(kind, (2, 3, 2) if options.get("batch_first") else (3, 2, 2))
+    function, given = with_weights(layer, rng.normal(size=shape), options.get("batch_first", False), kind)
+    assert gradgradcheck(function, *given)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", ["RNN", "LSTM", "GRU"])
+def test_penalties_on_gradients_match_pytorch(engine: Engine, rng: np.random.Generator, name: str) -> None:
+    """The gradient of the squared gradients of the input and of the first states, at all weights."""
+    options = {"num_layers": 2, "bidirectional": True}
+    pair = Pair(engine, name, (INPUTS, HIDDEN), options)
+    x, tx = pair.tensors(rng.normal(size=(4, 2, INPUTS)))
+    states, t_states = states_of(pair, name, options, (2,), rng)
+    ours, theirs = zip(*pair.given, strict=True)
+    slopes = alpha.autograd.grad((pair.ours(x, states)[0] ** 3).sum(), ours, create_graph=True)
+    expected = pair.torch.autograd.grad((pair.theirs(tx, t_states)[0] ** 3).sum(), theirs, create_graph=True)
+    pair.compare([(one * one).sum() for one in slopes], [(one * one).sum() for one in expected], rng)
 
 
 def test_dropout_is_between_layers_in_training_alone() -> None:
