@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from alpha.datasets.transforms import functional
 from alpha.datasets.transforms.arguments import PADDING_MODES, InterpolationMode
+from alpha.datasets.transforms.augmentation import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
 from alpha.datasets.transforms.base import Images, ImageTransform, Transform
 from alpha.datasets.transforms.batches import (
     AlternatingFlip,
@@ -23,6 +24,9 @@ from alpha.datasets.transforms.colour import (
     ColorJitter,
     GaussianBlur,
     Grayscale,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
+    RandomEqualize,
     RandomErasing,
     RandomGrayscale,
     RandomInvert,
@@ -48,14 +52,21 @@ from alpha.datasets.transforms.geometry import (
     Resize,
     TenCrop,
 )
+from alpha.datasets.transforms.policies import AutoAugmentPolicy
+from alpha.datasets.transforms.warping import ElasticTransform, RandomAffine, RandomPerspective
+from alpha.datasets.transforms.whitening import LinearTransformation
 
 __all__ = [
     "PADDING_MODES",
     "AlternatingFlip",
+    "AugMix",
+    "AutoAugment",
+    "AutoAugmentPolicy",
     "CenterCrop",
     "ColorJitter",
     "Compose",
     "ConvertImageDtype",
+    "ElasticTransform",
     "FiveCrop",
     "GaussianBlur",
     "Grayscale",
@@ -63,17 +74,24 @@ __all__ = [
     "Images",
     "InterpolationMode",
     "Lambda",
+    "LinearTransformation",
     "Normalize",
     "PILToTensor",
     "Pad",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
     "RandomApply",
+    "RandomAutocontrast",
     "RandomChoice",
     "RandomCrop",
+    "RandomEqualize",
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
     "RandomOrder",
+    "RandomPerspective",
     "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",
@@ -87,5 +105,6 @@ __all__ = [
     "ToTensor",
     "ToUnitRange",
     "Transform",
+    "TrivialAugmentWide",
     "functional",
 ]

@@ -187,3 +187,38 @@ class RandomPosterize(ImageTransform):
 
     def on_image(self, image: Any) -> Any:
         return F.posterize(image, self.bits) if draws().random() < self.p else image
+
+
+class RandomAdjustSharpness(ImageTransform):
+    """With probability ``p`` sharper by a factor, or for one below 1 smoother; see ``functional.adjust_sharpness``."""
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        self.sharpness_factor = number("RandomAdjustSharpness", "sharpness_factor", sharpness_factor)
+        if not self.sharpness_factor >= 0:
+            raise errors.ArgumentError(
+                f"[RandomAdjustSharpness] expected sharpness_factor >= 0, got {sharpness_factor}"
+            )
+        self.p = probability("RandomAdjustSharpness", p)
+
+    def on_image(self, image: Any) -> Any:
+        return F.adjust_sharpness(image, self.sharpness_factor) if draws().random() < self.p else image
+
+
+class RandomAutocontrast(ImageTransform):
+    """Each channel stretched from black to white, with probability ``p``."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = probability("RandomAutocontrast", p)
+
+    def on_image(self, image: Any) -> Any:
+        return F.autocontrast(image) if draws().random() < self.p else image
+
+
+class RandomEqualize(ImageTransform):
+    """All levels of each channel made about equally frequent, with probability ``p``."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = probability("RandomEqualize", p)
+
+    def on_image(self, image: Any) -> Any:
+        return F.equalize(image) if draws().random() < self.p else image

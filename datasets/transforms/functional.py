@@ -11,6 +11,9 @@ from alpha.datasets.transforms.functional_colour import (
     adjust_contrast,
     adjust_hue,
     adjust_saturation,
+    adjust_sharpness,
+    autocontrast,
+    equalize,
     gaussian_blur,
     invert,
     posterize,
@@ -41,6 +44,7 @@ from alpha.datasets.transforms.functional_geometry import (
     vertical_flip,
     vflip,
 )
+from alpha.datasets.transforms.functional_warping import affine, elastic, elastic_transform, perspective
 
 __all__ = [
     "InterpolationMode",
@@ -48,8 +52,14 @@ __all__ = [
     "adjust_contrast",
     "adjust_hue",
     "adjust_saturation",
+    "adjust_sharpness",
+    "affine",
+    "autocontrast",
     "center_crop",
     "crop",
+    "elastic",
+    "elastic_transform",
+    "equalize",
     "erase",
     "five_crop",
     "gaussian_blur",
@@ -60,6 +70,7 @@ __all__ = [
     "invert",
     "normalize",
     "pad",
+    "perspective",
     "pil_to_tensor",
     "posterize",
     "resize",

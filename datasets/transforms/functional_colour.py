@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from alpha import errors
-from alpha.datasets.transforms import kernels
+from alpha.arguments import whole
+from alpha.datasets.transforms import kernels, tones
 from alpha.datasets.transforms.arguments import pair
 from alpha.datasets.transforms.base import Array, by_kind, pillow
 from alpha.datasets.transforms.functional_conversion import pil_pixels
+from alpha.dtypes import is_float
 
 
 def _factor(function: str, name: str, value: Any, least: float = 0.0, most: float = math.inf) -> float:
@@ -113,14 +115,41 @@ def solarize(img: Any, threshold: float) -> Any:
 
 
 def posterize(img: Any, bits: int) -> Any:
-    """The highest ``bits`` of each uint8 colour alone."""
+    """The highest ``bits`` of each colour alone; of floats in [0, 1] the multiples of 2 ** -bits below it."""
+    kept = whole("posterize", "bits", bits, 0, 8)
 
     def on_pixels(array: Array) -> Array:
+        if is_float(array.dtype):
+            levels = array.dtype.type(2**kept)
+            return np.asarray(np.floor(array * levels).clip(0, levels - 1) / levels)
         if array.dtype != np.uint8:
-            raise errors.DtypeError(f"[posterize] expected uint8 colours, got {array.dtype}")
-        return array & np.uint8((0xFF << (8 - bits)) & 0xFF)
+            raise errors.DtypeError(f"[posterize] expected uint8 or float colours, got {array.dtype}")
+        return array & np.uint8((0xFF << (8 - kept)) & 0xFF)
 
-    return by_kind("posterize", img, lambda pic: pillow("posterize", "ImageOps").posterize(pic, bits), on_pixels)
+    return by_kind("posterize", img, lambda pic: pillow("posterize", "ImageOps").posterize(pic, kept), on_pixels)
+
+
+def adjust_sharpness(img: Any, sharpness_factor: float) -> Any:
+    """The image farther from its smoothed self, or for a factor below 1 closer to it; 0 is the smoothed image."""
+    factor = _factor("adjust_sharpness", "sharpness_factor", sharpness_factor)
+    return by_kind(
+        "adjust_sharpness",
+        img,
+        lambda pic: pillow("adjust_sharpness", "ImageEnhance").Sharpness(pic).enhance(factor),
+        lambda array: tones.sharpened(array, factor),
+    )
+
+
+def autocontrast(img: Any) -> Any:
+    """Each channel stretched so that its darkest colour becomes black and its brightest white."""
+    return by_kind(
+        "autocontrast", img, lambda pic: pillow("autocontrast", "ImageOps").autocontrast(pic), tones.stretched
+    )
+
+
+def equalize(img: Any) -> Any:
+    """Each channel's colours moved so that all 256 levels are about equally frequent; floats are rounded to levels."""
+    return by_kind("equalize", img, lambda pic: pillow("equalize", "ImageOps").equalize(pic), tones.equalized)
 
 
 def gaussian_blur(img: Any, kernel_size: int | Sequence[int], sigma: Any = None) -> Any:

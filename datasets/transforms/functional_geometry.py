@@ -24,7 +24,7 @@ from alpha.datasets.transforms.functional_conversion import pil_pixels
 from alpha.tensor import Tensor
 
 
-def _resample(name: str) -> Any:
+def resample(name: str) -> Any:
     """Pillow's filter of a name."""
     return getattr(pillow("resize").Resampling, "NEAREST" if name == "nearest-exact" else name.upper())
 
@@ -43,7 +43,7 @@ def resize(
     return by_kind(
         "resize",
         img,
-        lambda pic: pic.resize(new[::-1], _resample(name)),
+        lambda pic: pic.resize(new[::-1], resample(name)),
         lambda array: kernels.resized(array, new, name, bool(antialias)),
     )
 
@@ -135,7 +135,7 @@ def rotate(
     name = interpolation_name("rotate", interpolation, allowed)
 
     def on_pil(pic: Any) -> Any:
-        return pic.rotate(angle, _resample(name), expand, center, fillcolor=_pil_fill(pic, fill))
+        return pic.rotate(angle, resample(name), expand, center, fillcolor=pil_fill("rotate", pic, fill))
 
     def on_pixels(array: Array) -> Array:
         height, width = array.shape[-3:-1]
@@ -165,7 +165,7 @@ def _turned_size(height: int, width: int, matrix: Sequence[float]) -> Size:
     return lengths[0], lengths[1]
 
 
-def _pil_fill(pic: Any, fill: Any) -> Any:
+def pil_fill(function: str, pic: Any, fill: Any) -> Any:
     """A fill as Pillow takes it: a number, or a tuple of one for each band."""
     if fill is None:
         return None
@@ -174,7 +174,9 @@ def _pil_fill(pic: Any, fill: Any) -> Any:
     if len(values) == 1 and bands > 1:
         values *= bands
     if len(values) != bands:
-        raise errors.ArgumentError(f"[rotate] expected fill with 1 or {bands} numbers, got {errors.described(fill)}")
+        raise errors.ArgumentError(
+            f"[{function}] expected fill with 1 or {bands} numbers, got {errors.described(fill)}"
+        )
     whole = tuple(int(value) if pic.mode != "F" else value for value in values)
     return whole[0] if bands == 1 else whole
 

@@ -169,13 +169,7 @@ class RandomRotation(ImageTransform):
         center: Sequence[float] | None = None,
         fill: Any = 0,
     ) -> None:
-        if isinstance(degrees, Sequence):
-            self.degrees = span("RandomRotation", "degrees", degrees, -math.inf)
-        else:
-            most = number("RandomRotation", "degrees", degrees)
-            if most < 0:
-                raise errors.ArgumentError(f"[RandomRotation] expected degrees >= 0 or a pair, got {degrees}")
-            self.degrees = (-most, most)
+        self.degrees = angles("RandomRotation", "degrees", degrees)
         name = interpolation_name("RandomRotation", interpolation, ("nearest", "bilinear", "bicubic"))
         self.interpolation = InterpolationMode(name)
         self.expand, self.center, self.fill = flag("RandomRotation", "expand", expand), center, fill
@@ -194,3 +188,13 @@ def span(function: str, name: str, value: Any, least: float = 0.0) -> tuple[floa
     if not least <= low <= high:
         raise errors.ArgumentError(f"[{function}] expected {name} as least and most >= {least}, got {pair}")
     return low, high
+
+
+def angles(function: str, name: str, value: Any) -> tuple[float, float]:
+    """A least and a most angle, which one number gives by both signs of it."""
+    if isinstance(value, Sequence):
+        return span(function, name, value, -math.inf)
+    most = number(function, name, value)
+    if most < 0:
+        raise errors.ArgumentError(f"[{function}] expected {name} >= 0 or a pair, got {value}")
+    return -most, most

@@ -37,7 +37,7 @@ def resized(image: Array, size: Size, interpolation: str, antialias: bool) -> Ar
     *outer, _, _, channels = image.shape
     narrow = across @ work  # (..., H, new width, C)
     flat = narrow.reshape(*outer, height, size[1] * channels)
-    return _as(image.dtype, (down @ flat).reshape(*outer, *size, channels))
+    return in_dtype(image.dtype, (down @ flat).reshape(*outer, *size, channels))
 
 
 def _nearest(old: int, new: int, exact: bool) -> Array:
@@ -129,12 +129,23 @@ def sampled(image: Array, matrix: Sequence[float], size: Size, interpolation: st
     x = np.arange(size[1]) - (size[1] - 1) * 0.5
     y = (np.arange(size[0]) - (size[0] - 1) * 0.5)[:, None]
     across, down = a * x + b * y + c + (width - 1) * 0.5, d * x + e * y + f + (height - 1) * 0.5
-    mask = np.zeros(size)
+    return sampled_at(image, across, down, interpolation, fill)
+
+
+def sampled_at(image: Array, across: Array, down: Array, interpolation: str, fill: Any) -> Array:
+    """The image's colours at the columns ``across`` and the rows ``down``, both (new height, new width).
+
+    Places outside are ``fill``. Where a place lies between pixels inside and outside, those outside count as 0; with a
+    fill the result is then mixed with it once more, by the share that lies outside, as torchvision does.
+    """
+    height, width = image.shape[-3:-1]
+    size = across.shape
     if interpolation == "nearest":
         columns, rows = np.rint(across).astype(np.int64), np.rint(down).astype(np.int64)
         inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
         out = image[..., rows.clip(0, height - 1), columns.clip(0, width - 1), :]
         return np.where(inside[..., None], out, colour_of(fill, image.dtype))
+    mask = np.zeros(size)
     work = image if is_float(image.dtype) else image.astype(np.float32)
     out = np.zeros((*image.shape[:-3], *size, image.shape[-1]), work.dtype)
     left, top = np.floor(across).astype(np.int64), np.floor(down).astype(np.int64)
@@ -147,8 +158,9 @@ def sampled(image: Array, matrix: Sequence[float], size: Size, interpolation: st
             taken = work[..., rows.clip(0, height - 1), columns.clip(0, width - 1), :]
             out += taken * weight[..., None].astype(work.dtype)
     if fill is not None:
-        out += (1 - mask)[..., None].astype(work.dtype) * np.asarray(fill, work.dtype)
-    return _as(image.dtype, out)
+        inside = mask[..., None].astype(work.dtype)
+        out = out * inside + (1 - inside) * np.asarray(fill, work.dtype)
+    return in_dtype(image.dtype, out)
 
 
 # -- colours ---------------------------------------------------------------------------------------------------------
@@ -177,15 +189,15 @@ def scaled(image: Array, dtype: np.dtype[Any]) -> Array:
 def grey(image: Array, whole: bool = True) -> Array:
     """(..., H, W, 1): the brightness of colours, rounded down of integers unless fractions are wanted."""
     if image.shape[-1] == 1:
-        return image.copy() if whole else image.astype(_work(image))
-    weights = np.asarray(_GREY, _work(image))
+        return image.copy() if whole else image.astype(computed_in(image))
+    weights = np.asarray(_GREY, computed_in(image))
     light: Array = sum(image[..., k : k + 1] * weights[k] for k in range(3))
     return light.astype(image.dtype) if whole else light
 
 
 def blended(image: Array, other: Any, factor: float) -> Array:
     """``factor`` of the image and the rest of another, within black and white; rounded down of integers."""
-    work = _work(image)
+    work = computed_in(image)
     mixed: Array = image.astype(work) * work.type(factor) + np.asarray(other).astype(work) * work.type(1.0 - factor)
     return mixed.clip(0, top_of(image.dtype)).astype(image.dtype)
 
@@ -215,7 +227,7 @@ def hue_shifted(image: Array, factor: float) -> Array:
     """Colours turned around the circle of hues by ``factor`` of it."""
     if image.shape[-1] == 1:
         return image.copy()
-    hsv = _to_hsv(scaled(image, _work(image)))
+    hsv = _to_hsv(scaled(image, computed_in(image)))
     hsv[..., 0] = (hsv[..., 0] + factor) % 1.0
     return scaled(_from_hsv(hsv), image.dtype)
 
@@ -251,7 +263,7 @@ def blurred(image: Array, size: Size, sigma: tuple[float, float]) -> Array:
         wide = padded(work, _sides(axis, length // 2), "reflect", 0)
         windows = np.lib.stride_tricks.sliding_window_view(wide, length, axis=axis)
         work = windows @ weights
-    return _as(image.dtype, work)
+    return in_dtype(image.dtype, work)
 
 
 def _sides(axis: int, count: int) -> tuple[int, int, int, int]:
@@ -259,12 +271,12 @@ def _sides(axis: int, count: int) -> tuple[int, int, int, int]:
     return (count, 0, count, 0) if axis == -2 else (0, count, 0, count)
 
 
-def _work(image: Array) -> np.dtype[Any]:
+def computed_in(image: Array) -> np.dtype[Any]:
     """The dtype in which colours are computed."""
     return image.dtype if is_float(image.dtype) else np.dtype(np.float32)
 
 
-def _as(dtype: np.dtype[Any], values: Array) -> Array:
+def in_dtype(dtype: np.dtype[Any], values: Array) -> Array:
     """Values in an image's dtype, rounded and within it."""
     if is_float(dtype):
         return values.astype(dtype, copy=False)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import alpha
 from alpha import errors
 from alpha.datasets import BatchGenerator, transforms
 from alpha.datasets.transforms import Images, Transform
@@ -200,3 +202,51 @@ def test_a_single_image_is_no_batch(transform: Transform) -> None:
         transform(np.zeros((4, 4, 3), np.uint8), generator())
     assert len(transform(np.zeros((0, 4, 4, 3), np.uint8), generator())) == 0
     assert repr(transform).startswith(type(transform).__name__)
+
+
+F = transforms.functional
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: transforms.RandomAffine(-1), r"\[RandomAffine\] expected degrees >= 0 or a pair, got -1"),
+        (
+            lambda x: transforms.RandomAffine(1, (0, 2)),
+            r"expected translate as two numbers within 0\.\.1, got \(0, 2\)",
+        ),
+        (lambda x: transforms.RandomAffine(1, scale=(0, 1)), r"expected scale > 0, got \(0, 1\)"),
+        (lambda x: transforms.RandomAffine(1, shear=[1, 2, 3]), "expected shear as a pair of numbers"),
+        (lambda x: transforms.RandomAffine(1, interpolation="box"), "expected interpolation as one of nearest, bilin"),
+        (lambda x: transforms.RandomPerspective(2), r"expected distortion_scale within 0\.\.1, got 2"),
+        (lambda x: transforms.RandomPerspective(p=2), "expected 0 <= p <= 1, got 2"),
+        (lambda x: transforms.ElasticTransform(sigma=-1), "expected sigma > 0, or 0 for no smoothing, got -1"),
+        (lambda x: transforms.ElasticTransform([1, 2, 3]), "expected alpha as one number or two"),
+        (transforms.ElasticTransform(), r"\[pad\] expected less padding than the image has pixels"),
+        (lambda x: transforms.RandomAdjustSharpness(-1), "expected sharpness_factor >= 0, got -1"),
+        (lambda x: transforms.LinearTransformation(np.eye(3), np.zeros(4)), r"got \(3, 3\) and \(4,\)"),
+        (transforms.LinearTransformation(np.eye(3), np.zeros(3)), "expected images of 3 numbers"),
+        (transforms.LinearTransformation(np.eye(60), np.zeros(60)), "expected floats, got uint8"),
+        (lambda x: transforms.LinearTransformation(np.eye(3), np.zeros(3))(None), "expected a tensor, got NoneType"),
+        (lambda x: transforms.AutoAugment("imagenet"), "expected a policy of AutoAugmentPolicy, got 'imagenet'"),
+        (lambda x: transforms.RandAugment(magnitude=31), "expected magnitude <= 30, got 31"),
+        (lambda x: transforms.TrivialAugmentWide(1), "expected num_magnitude_bins >= 2, got 1"),
+        (lambda x: transforms.AugMix(severity=11), "expected severity <= 10, got 11"),
+        (lambda x: transforms.AugMix(alpha=0), "expected alpha > 0, got 0"),
+        (lambda x: F.affine(x, 0, [1], 1, 0), r"\[affine\] expected translate as two numbers, got \[1\]"),
+        (lambda x: F.affine(x, 0, [1, 1], 0, 0), r"\[affine\] expected scale > 0, got 0"),
+        (lambda x: F.perspective(x, [[0, 0]], [[1, 1]]), "expected startpoints and endpoints as four pairs"),
+        (lambda x: F.perspective(x, None, None, coefficients=[1]), r"expected 8 coefficients, got \[1\]"),
+        (lambda x: F.perspective(x, [[0, 0]] * 4, None, coefficients=[1] * 8), "points or coefficients, got both"),
+        (lambda x: F.elastic(x, np.zeros((1, 4, 5, 2))), "expected displacement as a tensor"),
+        (
+            lambda x: F.elastic(x, alpha.zeros((1, 4, 4, 2))),
+            r"expected a displacement \(1, 4, 5, 2\), got \(1, 4, 4, 2\)",
+        ),
+        (lambda x: F.adjust_sharpness(x, -1), r"expected sharpness_factor in 0\.0\.\.inf, got -1"),
+        (lambda x: F.posterize(x, 9), "expected bits <= 8, got 9"),
+    ],
+)
+def test_warps_and_augmentations_refuse_what_does_not_fit(call: Callable[[Any], Any], message: str) -> None:
+    with pytest.raises(errors.AlphaError, match=message):
+        call(alpha.zeros((4, 5, 3), dtype="uint8"))
