@@ -21,7 +21,26 @@ from alpha.autograd import (
 )
 from alpha.conversion import tensor
 from alpha.devices import device
-from alpha.dtypes import bool_, finfo, float32, float64, iinfo, int32, int64, uint8
+from alpha.dtypes import (
+    bfloat16,
+    bool_,
+    complex64,
+    complex128,
+    finfo,
+    float16,
+    float32,
+    float64,
+    get_default_dtype,
+    iinfo,
+    int8,
+    int16,
+    int32,
+    int64,
+    set_default_dtype,
+    uint8,
+    uint16,
+    uint32,
+)
 from alpha.engine import Engine
 from alpha.engines import default_engine, engine, register_engine, set_default_engine
 from alpha.expressions.functions import pointwise
@@ -51,7 +70,8 @@ if TYPE_CHECKING:
 methods.attach()
 
 # PyTorch's other names of dtypes; not in __all__, for a star import would hide Python's own.
-double, long = float64, int64
+double, half, long, short = float64, float16, int64, int16
+cfloat, cdouble = complex64, complex128
 bool, float, int = bool_, float32, int32
 
 __version__ = "0.1.0"
@@ -62,21 +82,28 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "Generator",
     "Tensor",
     "autograd",
+    "bfloat16",
     "bool_",
+    "complex64",
+    "complex128",
     "default_engine",
     "device",
     "enable_grad",
     "engine",
     "errors",
     "finfo",
+    "float16",
     "float32",
     "float64",
+    "get_default_dtype",
     "get_float32_precision",
     "get_image_layout",
     "get_search",
     "graph",
     "iinfo",
     "inference_mode",
+    "int8",
+    "int16",
     "int32",
     "int64",
     "is_grad_enabled",
@@ -89,6 +116,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "random",
     "register_engine",
     "save",
+    "set_default_dtype",
     "set_default_engine",
     "set_float32_precision",
     "set_image_layout",
@@ -97,6 +125,8 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "special",
     "tensor",
     "uint8",
+    "uint16",
+    "uint32",
     *functions.__all__,
 ]
 

@@ -32,7 +32,10 @@ def tensor(
     python = not hasattr(data, "dtype")
     array = as_array("tensor", data)
     if dtype is None:
-        dtype = dtypes.default_float if python and array.dtype == np.dtype(float) else array.dtype
+        dtype = array.dtype
+        if python and dtypes.has_gradients(dtype):
+            kind = dtypes.default_float
+            dtype = dtypes.complex_of(kind) if dtypes.is_complex(dtype) else kind
     wanted = dtypes.as_dtype(dtype, "tensor")
     if array.dtype != wanted:
         if not dtypes.holds_numbers(array.dtype):

@@ -6,11 +6,12 @@ A new dtype is a row of ``TABLE``. Nothing elsewhere compares with a dtype's nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from alpha.errors import DtypeError, described
@@ -24,6 +25,16 @@ int32 = np.dtype(np.int32)
 int64 = np.dtype(np.int64)
 bool_ = np.dtype(np.bool_)
 
+int8 = np.dtype(np.int8)
+int16 = np.dtype(np.int16)
+uint16 = np.dtype(np.uint16)
+uint32 = np.dtype(np.uint32)
+uint64 = np.dtype(np.uint64)
+float16 = np.dtype(np.float16)
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+complex64 = np.dtype(np.complex64)
+complex128 = np.dtype(np.complex128)
+
 default_float: DType = float32
 """The dtype of Python's floats, of floats made from integers, and of tensors made without a dtype."""
 default_int = int64
@@ -31,7 +42,7 @@ default_int = int64
 widest_float = float64
 """The dtype of statistics that are rounded once at the end: norms, means and variances of whole layers."""
 
-NOTHING, BOOL, INTEGER, FLOAT = range(-1, 3)
+NOTHING, BOOL, INTEGER, FLOAT, COMPLEX = range(-1, 4)
 """Categories: of two dtypes the one of the higher category wins, whatever their sizes. NOTHING: no number at all."""
 
 
@@ -40,7 +51,7 @@ class Info:
     """What the framework needs to know of a dtype.
 
     Attributes:
-        category: BOOL, INTEGER or FLOAT. Gradients flow through floats alone.
+        category: BOOL, INTEGER, FLOAT or COMPLEX. Gradients flow through the last two.
         total: the dtype in which sums, products and running sums come.
         accumulator: the dtype in which they are added up, at least.
         safetensors: its name in safetensors files.
@@ -48,6 +59,8 @@ class Info:
         vector: numbers that the CUDA kernels of layers read at once where memory allows it: 16 bytes, or one number.
         digits: binary digits of a float's significand; 0 for others.
         tolerance: rtol and atol that ``alpha.testing.assert_close`` grants a result of the dtype.
+        computed: the dtype that engines compute in, whose result is converted back; None where they have loops of the
+            dtype itself.
     """
 
     category: int
@@ -58,6 +71,7 @@ class Info:
     vector: int = 1
     digits: int = 0
     tolerance: tuple[float, float] = (0.0, 0.0)
+    computed: DType | None = None
 
 
 TABLE: dict[DType, Info] = {
@@ -69,10 +83,23 @@ TABLE: dict[DType, Info] = {
     int32: Info(INTEGER, int64, int64, "I32", "int"),
     int64: Info(INTEGER, int64, int64, "I64", "int64"),
     bool_: Info(BOOL, int64, int64, "BOOL", "bool"),
+    int8: Info(INTEGER, int64, int64, "I8", "int8", computed=int32),
+    int16: Info(INTEGER, int64, int64, "I16", "int16", computed=int32),
+    uint16: Info(INTEGER, int64, int64, "U16", "uint16", computed=int32),
+    uint32: Info(INTEGER, int64, int64, "U32", "uint32", computed=int64),
+    # A hundred roundings would leave little of these: tolerances are about ten.
+    float16: Info(FLOAT, float16, float32, "F16", "half", digits=11, tolerance=(5e-3, 1e-3), computed=float32),
+    bfloat16: Info(FLOAT, bfloat16, float32, "BF16", "bfloat16", digits=8, tolerance=(4e-2, 1e-2), computed=float32),
+    # Engines have no loops of complex numbers; NumPy computes them (alpha/complex_numbers.py).
+    complex64: Info(COMPLEX, complex64, complex128, "C64", "", tolerance=(1e-5, 1e-6), computed=complex64),
+    complex128: Info(COMPLEX, complex128, complex128, "", "", tolerance=(1e-12, 1e-13), computed=complex128),
 }
 
-ALL = tuple(TABLE)
-FLOATS = tuple(dtype for dtype, row in TABLE.items() if row.category == FLOAT)
+ALL = tuple(dtype for dtype, row in TABLE.items() if row.computed is None)
+"""Those that engines have loops of."""
+FLOATS = tuple(dtype for dtype in ALL if TABLE[dtype].category == FLOAT)
+STORED = tuple(dtype for dtype, row in TABLE.items() if row.computed is not None)
+"""Those that are stored as they are and computed in another dtype."""
 
 DtypeLike = Any
 """Whatever ``numpy.dtype`` takes: ``alpha.float32``, ``numpy.float32``, ``"float32"``, ``float``."""
@@ -97,8 +124,8 @@ def names() -> str:
 
 
 def float_names() -> str:
-    """The names of those that carry gradients, for messages: "float32 or float64"."""
-    return " or ".join(str(dtype) for dtype in TABLE if is_float(dtype))
+    """The names of the floats that engines compute in, for messages: "float32 or float64"."""
+    return " or ".join(str(dtype) for dtype in FLOATS)
 
 
 def info(dtype: DType) -> Info:
@@ -106,7 +133,7 @@ def info(dtype: DType) -> Info:
     return TABLE[dtype]
 
 
-_CATEGORIES = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOAT}
+_CATEGORIES = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOAT, "c": COMPLEX}
 """Categories by NumPy's letters for kinds of dtypes, for those that are not in the table."""
 
 
@@ -124,6 +151,21 @@ def is_float(dtype: DType) -> bool:
     return row.category == FLOAT if row is not None else dtype.kind == "f"
 
 
+def is_complex(dtype: DType) -> bool:
+    """Whether its numbers have two parts."""
+    return category(dtype) == COMPLEX
+
+
+def has_gradients(dtype: DType) -> bool:
+    """Whether gradients flow through it: floats and complex numbers."""
+    return category(dtype) >= FLOAT
+
+
+def is_stored(dtype: DType) -> bool:
+    """Whether engines have no loops of it: see ``Info.computed``."""
+    return dtype not in ALL
+
+
 def is_integer(dtype: DType) -> bool:
     """Whether it counts: signed or unsigned, not bool."""
     return category(dtype) == INTEGER
@@ -135,13 +177,8 @@ def is_bool(dtype: DType) -> bool:
 
 
 def holds_numbers(dtype: DType) -> bool:
-    """Whether it is of any category."""
+    """Whether an array of the dtype holds numbers or bools. Of any NumPy dtype."""
     return category(dtype) != NOTHING
-
-
-def is_numeric(dtype: DType) -> bool:
-    """Whether an array of the dtype holds numbers or bools, complex ones too. Of any NumPy dtype."""
-    return holds_numbers(dtype) or dtype.kind == "c"
 
 
 def is_whole(dtype: DType) -> bool:
@@ -157,8 +194,8 @@ def of_safetensors(code: str) -> DType | None:
 @cache
 def limits(dtype: DType) -> tuple[float, float]:
     """The least and the largest finite number that a dtype holds; of bools and integers as ints."""
-    if is_float(dtype):
-        return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    if has_gradients(dtype):
+        return float(ml_dtypes.finfo(dtype).min), float(ml_dtypes.finfo(dtype).max)
     return (0, 1) if is_bool(dtype) else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
 
@@ -171,12 +208,16 @@ def scalar(dtype: DType, value: float) -> Any:
         return dtype.type(value)
 
 
-def finfo(dtype: DtypeLike = default_float) -> np.finfo[Any]:
-    """What a float dtype can tell apart: ``eps``, ``max``, ``min``, ``tiny``, ``bits``, as NumPy names it."""
-    kind = as_dtype(dtype, "finfo")
-    if not is_float(kind):
+def finfo(dtype: DtypeLike | None = None) -> np.finfo[Any]:
+    """What a float dtype, by default the default one, can tell apart: ``eps``, ``max``, ``min``, ``tiny``, ``bits``.
+
+    Of complex numbers what is said of their parts.
+    """
+    kind = default_float if dtype is None else as_dtype(dtype, "finfo")
+    if not has_gradients(kind):
         raise DtypeError(f"[finfo] expected {float_names()}, got {kind}: iinfo tells of integers")
-    return np.finfo(kind)
+    found: np.finfo[Any] = ml_dtypes.finfo(kind)
+    return found
 
 
 def iinfo(dtype: DtypeLike) -> np.iinfo[Any]:
@@ -187,13 +228,52 @@ def iinfo(dtype: DtypeLike) -> np.iinfo[Any]:
     return np.iinfo(kind)
 
 
+_PARTS = {complex64: float32, complex128: float64}
+"""The dtypes of complex numbers' parts."""
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex dtype whose parts are floats of a dtype: complex64 but for float64."""
+    return complex128 if dtype == float64 else complex64
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of a complex dtype's parts; another dtype itself."""
+    return _PARTS.get(dtype, dtype)
+
+
+def get_default_dtype() -> DType:
+    """The dtype of Python's floats, and of tensors that are made without a dtype: see ``set_default_dtype``."""
+    return default_float
+
+
+def set_default_dtype(dtype: DtypeLike) -> None:
+    """From now on tensors of Python's floats, and those made without a dtype, have this float dtype; float32 at first.
+
+    So have layers' parameters, and floats that are made of integers. DtypeError unless it is a float dtype.
+    """
+    global default_float
+    kind = as_dtype(dtype, "set_default_dtype")
+    if not is_float(kind):
+        raise DtypeError(f"[set_default_dtype] expected {float_names()}, got {kind}: take a float dtype")
+    default_float = kind
+    for forget in WHEN_DEFAULT_CHANGES:
+        forget()
+
+
+WHEN_DEFAULT_CHANGES: list[Callable[[], None]] = []
+"""What is called when the default dtype was changed: caches forget what was made of the one before."""
+
+
 # -- how dtypes combine ------------------------------------------------------------------------------------------
 
 
-def of_scalar(value: bool | int | float) -> DType:
-    """The dtype of a Python number: bool, int64 or float32."""
+def of_scalar(value: bool | int | float | complex) -> DType:
+    """The dtype of a Python number: bool, int64, the default float, or the complex dtype of two such."""
     if type(value) is float:
         return default_float
+    if isinstance(value, complex | np.complexfloating):
+        return complex_of(default_float)
     if isinstance(value, bool | np.bool_):
         return bool_
     if isinstance(value, int | np.integer):
@@ -204,14 +284,22 @@ def of_scalar(value: bool | int | float) -> DType:
 def promote(first: DType, second: DType) -> DType:
     """The dtype in which two tensors meet: that of the higher category, in one category the wider.
 
-    So bool < uint8 < int32 < int64 < float32 < float64, as in PyTorch.
+    So bool < uint8 < int32 < int64 < float32 < float64, as in PyTorch. Where neither of two holds the other's numbers
+    it is the next that holds both: float32 of float16 and bfloat16, int16 of int8 and uint8, complex128 of float64 and
+    complex64.
     """
     if first is second:
         return first
     one, other = TABLE[first].category, TABLE[second].category
     if one != other:
-        return first if one > other else second
-    return first if first.itemsize >= second.itemsize else second
+        higher, lower = (first, second) if one > other else (second, first)
+        return complex128 if COMPLEX in (one, other) and lower == float64 else higher
+    if one == INTEGER and (limits(first)[0] < 0) != (limits(second)[0] < 0):
+        signed, unsigned = (first, second) if limits(first)[0] < 0 else (second, first)
+        return signed if signed.itemsize > unsigned.itemsize else np.dtype(f"int{min(64, 16 * unsigned.itemsize)}")
+    if first.itemsize == second.itemsize:
+        return first if first == second else float32
+    return first if first.itemsize > second.itemsize else second
 
 
 def combine(*dtypes: DType | None) -> DType:
@@ -223,7 +311,9 @@ def combine(*dtypes: DType | None) -> DType:
     result, reached = bool_, -1
     for dtype in dtypes:
         if dtype is not None and TABLE[dtype].category > reached:
-            result, reached = dtype, TABLE[dtype].category
+            category = TABLE[dtype].category
+            result = promote(result, dtype) if category == COMPLEX and reached == FLOAT else dtype
+            reached = category
     return result
 
 

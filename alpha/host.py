@@ -6,6 +6,7 @@ import mmap
 import os
 import platform
 import sys
+import warnings
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,13 @@ def array(tensor: Tensor) -> Array:
         return np.empty(tensor.shape, dtype)
     strides = tuple([stride * item for stride in tensor.strides])
     return np.ndarray(tensor.shape, dtype, storage._loan, tensor.offset * item, strides)
+
+
+def convert(source: Tensor, out: Tensor) -> None:
+    """Copies a tensor into another, broadcast, in the other's dtype."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+        np.copyto(array(out), array(source), casting="unsafe")
 
 
 def view(handle: Any, offset: int, nbytes: int) -> Array:

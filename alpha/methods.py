@@ -18,7 +18,18 @@ from alpha.changes import at_once, setting
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError
-from alpha.functions import activation, creation, drawing, elementwise, extremes, indexing, inplace, joining, linalg
+from alpha.functions import (
+    activation,
+    complex_numbers,
+    creation,
+    drawing,
+    elementwise,
+    extremes,
+    indexing,
+    inplace,
+    joining,
+    linalg,
+)
 from alpha.functions.operands import check_tensor, is_operand
 from alpha.pointwise_methods import PointwiseMethods
 from alpha.tensor import Tensor
@@ -103,6 +114,23 @@ class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its 
         """Whether it is on the CPU engine."""
         return builtins.bool(self.storage.engine.name == "cpu")
 
+    angle = complex_numbers.angle
+    conj = complex_numbers.conj
+    conj_physical = complex_numbers.conj_physical
+    is_conj = complex_numbers.is_conj
+    resolve_conj = complex_numbers.resolve_conj
+    resolve_neg = complex_numbers.resolve_neg
+
+    @property
+    def real(self: Any) -> Tensor:
+        """The real parts: see ``alpha.real``."""
+        return complex_numbers.real(self)
+
+    @property
+    def imag(self: Any) -> Tensor:
+        """The imaginary parts: see ``alpha.imag``."""
+        return complex_numbers.imag(self)
+
     clone = elementwise.clone
     contiguous = elementwise.contiguous
 
@@ -129,6 +157,34 @@ class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its 
     def bool(self: Any, memory_format: Any = None) -> Tensor:
         """As bool: where elements differ from 0; ``memory_format`` says nothing here."""
         return elementwise.cast(self, dtypes.bool_)
+
+    def half(self: Any, memory_format: Any = None) -> Tensor:
+        """As float16; ``memory_format`` says nothing here."""
+        return elementwise.cast(self, dtypes.float16)
+
+    def bfloat16(self: Any, memory_format: Any = None) -> Tensor:
+        """As bfloat16; ``memory_format`` says nothing here."""
+        return elementwise.cast(self, dtypes.bfloat16)
+
+    def short(self: Any, memory_format: Any = None) -> Tensor:
+        """As int16; ``memory_format`` says nothing here."""
+        return elementwise.cast(self, dtypes.int16)
+
+    def char(self: Any, memory_format: Any = None) -> Tensor:
+        """As int8; ``memory_format`` says nothing here."""
+        return elementwise.cast(self, dtypes.int8)
+
+    def byte(self: Any, memory_format: Any = None) -> Tensor:
+        """As uint8; ``memory_format`` says nothing here."""
+        return elementwise.cast(self, dtypes.uint8)
+
+    def cfloat(self: Any, memory_format: Any = None) -> Tensor:
+        """As complex64; ``memory_format`` says nothing here."""
+        return elementwise.cast(self, dtypes.complex64)
+
+    def cdouble(self: Any, memory_format: Any = None) -> Tensor:
+        """As complex128; ``memory_format`` says nothing here."""
+        return elementwise.cast(self, dtypes.complex128)
 
     def cpu(self: Any) -> Tensor:
         """On the CPU engine; itself if it is there."""

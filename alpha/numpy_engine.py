@@ -64,7 +64,7 @@ class NumPyEngine(Engine):
         tensors = [x for x in operands if isinstance(x, Tensor)]
         dtype = tensors[-1].dtype
         function = _PYTORCH_FUNCTIONS.get(op) or getattr(operator, op, None) or getattr(np, op)
-        values = self._as_arrays(operands)
+        values = _as_arrays(self, operands)
         if op not in _ANSWERS:  # a number beside tensors takes their dtype
             values = tuple(x if isinstance(x, np.ndarray) else np.array(x).astype(dtype) for x in values)
         result = function(*values)
@@ -96,15 +96,16 @@ class NumPyEngine(Engine):
         return self.from_numpy(np.matmul(self.to_numpy(x), self.to_numpy(y)))
 
     def gather(self, x: Tensor, index: Index) -> Tensor:
-        return self.from_numpy(np.array(self.to_numpy(x)[self._as_arrays(index)], order="C"))
+        return self.from_numpy(np.array(self.to_numpy(x)[_as_arrays(self, index)], order="C"))
 
     @np.errstate(all="ignore")
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
-        target, places, (new,) = self.to_numpy(out), self._as_arrays(index), self._as_arrays((values,))
+        target, places, (new,) = self.to_numpy(out), _as_arrays(self, index), _as_arrays(self, (values,))
         if accumulate:
             np.add.at(target, places, new)
         else:
             target[places] = new
 
-    def _as_arrays(self, values: tuple[Operand, ...]) -> tuple[Any, ...]:
-        return tuple(self.to_numpy(x) if isinstance(x, Tensor) else x for x in values)
+
+def _as_arrays(engine: Engine, values: tuple[Operand, ...]) -> tuple[Any, ...]:
+    return tuple(engine.to_numpy(x) if isinstance(x, Tensor) else x for x in values)

@@ -88,7 +88,7 @@ def _number_dtype(text: Any) -> np.dtype[Any]:
     if not isinstance(text, str):
         raise TypeError("a dtype that is no text")
     dtype = np.dtype(text)
-    if not dtypes.is_numeric(dtype):
+    if not dtypes.holds_numbers(dtype):
         raise TypeError(f"the dtype {dtype}")
     return dtype
 
@@ -125,7 +125,7 @@ class Packer:
             return {"$tensor": self._tensor(value, path)}
         if isinstance(value, np.ndarray):
             return {"$array": self._array(value, path)}
-        if isinstance(value, np.generic) and dtypes.is_numeric(value.dtype):
+        if isinstance(value, np.generic) and dtypes.holds_numbers(value.dtype):
             return {"$scalar": [value.dtype.str, self.pack(value.item(), path)]}
         if type(value) in (bytes, bytearray):
             return {f"${type(value).__name__}": self._name(np.frombuffer(value, np.uint8), path)}
@@ -164,7 +164,7 @@ class Packer:
         return [name, details]
 
     def _array(self, array: Array, path: str) -> Any:
-        if not dtypes.is_numeric(array.dtype):
+        if not dtypes.holds_numbers(array.dtype):
             raise self.refused(array, path, f" of {array.dtype}")
         plain = array.astype(array.dtype.newbyteorder("="), copy=False)
         if plain.dtype in dtypes.TABLE:
@@ -202,7 +202,7 @@ def is_plain(structure: Any, names: Mapping[str, Any]) -> bool:
 
 def _kind_of(value: Any) -> _Kind | None:
     if isinstance(value, np.dtype):
-        return _KINDS[np.dtype] if dtypes.is_numeric(value) else None
+        return _KINDS[np.dtype] if dtypes.holds_numbers(value) else None
     kind = _KINDS.get(type(value))
     return _KINDS[dict] if kind is None and isinstance(value, Mapping) else kind
 

@@ -285,7 +285,7 @@ class Tensor(Methods):
         return int(self.item())
 
     def __index__(self) -> int:
-        if dtypes.is_float(self.dtype) or self.numel() != 1:
+        if dtypes.has_gradients(self.dtype) or self.numel() != 1:
             raise ScalarError(
                 f"[index] expected an integer tensor of one element, got {self.dtype} of shape {self.shape}: cast it, "
                 "or index it first"
@@ -303,7 +303,7 @@ class Tensor(Methods):
         if self._node is not None:
             raise GraphError("[requires_grad_] expected a leaf, got a function's result: use .detach() first")
         requires_grad = flag("requires_grad_", "requires_grad", requires_grad)
-        if requires_grad and not dtypes.is_float(self.dtype):
+        if requires_grad and not dtypes.has_gradients(self.dtype):
             raise DtypeError(f"[requires_grad_] expected {dtypes.float_names()}, got {self.dtype}: cast it first")
         self.requires_grad = requires_grad
         return self

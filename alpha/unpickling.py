@@ -287,7 +287,7 @@ def _dtype(code: Any, *_flags: Any) -> np.dtype[Any]:
     """A dtype of numbers."""
     text = code.decode("ascii") if isinstance(code, bytes) else code
     dtype = np.dtype(text) if isinstance(text, str) else np.dtype(object)
-    if not dtypes.is_numeric(dtype):
+    if not dtypes.holds_numbers(dtype):
         raise PickleError(f"an array of {dtype}")
     return dtype
 

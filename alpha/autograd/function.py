@@ -9,7 +9,7 @@ from typing import Any
 
 from alpha.autograd import anomaly, contexts, regions
 from alpha.autograd.modes import FORWARD, THREAD, innermost, is_grad_enabled
-from alpha.dtypes import FLOATS, is_float
+from alpha.dtypes import FLOATS, has_gradients
 from alpha.errors import ArgumentError, GraphError
 from alpha.expressions.symbols import Symbol
 from alpha.hooks import RemovableHandle
@@ -151,7 +151,7 @@ class Function(contexts.Context):
             if arg is out:
                 out = _another(out)
                 break
-        if (out.dtype in FLOATS or is_float(out.dtype)) and not (
+        if (out.dtype in FLOATS or has_gradients(out.dtype)) and not (
             self._without_gradient and any(out is one for one in self._without_gradient)
         ):
             out._node, out._output, out.requires_grad = self, index, True
@@ -219,7 +219,7 @@ class Function(contexts.Context):
                 f"shape {saved.shape} that requires grad: give it to forward as an argument, or create no graph"
             )
         for index, output in enumerate(self._outputs):
-            if output[0] == saved.shape and output[3:] == place and output[2] in FLOATS:
+            if output[0] == saved.shape and output[3:] == place and has_gradients(output[2]):
                 return _placed(saved, (self, index))
         return saved
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import caches
+from alpha import caches, host
 from alpha.arguments import Shape
 from alpha.composed import elementwise
 from alpha.cpu import lookups, streaming, tasks
@@ -18,7 +18,7 @@ from alpha.cpu.base import Array
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import machine, ranges
 from alpha.cpu.masks import MaskOperations
-from alpha.dtypes import bool_, default_int, info, is_bool, is_float
+from alpha.dtypes import ALL, bool_, default_int, info, is_bool, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ShapeError
 from alpha.expressions.program import conversion
@@ -52,7 +52,9 @@ class ArrayOperations(MaskOperations):
         return elementwise.elementwise(self, op, operands, out)
 
     def copy(self, source: Tensor, out: Tensor) -> None:
-        if source.dtype != out.dtype:
+        if not (source.dtype in ALL and out.dtype in ALL):
+            host.convert(source, out)
+        elif source.dtype != out.dtype:
             self.pointwise("copy", conversion(out.dtype), (repeated(source, out.shape),), (), out)
         elif COPY_INTO.launch(out, source) is None and not self.copy_layout(source, out):
             # Their memory overlaps: pieces could overwrite what is still to be read.

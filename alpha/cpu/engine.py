@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpha.composed.stored import with_stored_dtypes
 from alpha.cpu.along_axis import AxisOperations
 from alpha.cpu.attention import AttentionOperations
 from alpha.cpu.convolution import ConvolutionOperations
@@ -22,6 +23,7 @@ from alpha.cpu.row_norms import RowNormOperations
 from alpha.cpu.sums import SumOperations
 
 
+@with_stored_dtypes
 class CPUEngine(
     ReductionOperations,
     AxisOperations,

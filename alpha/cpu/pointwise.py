@@ -12,6 +12,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape, broadcast_shapes
+from alpha.composed import stored
 from alpha.cpu import launches, streaming, tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import FUSED, ISA
@@ -19,7 +20,7 @@ from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, philox
 from alpha.cpu.loops.elements import BOOLS, element_of
 from alpha.cpu.loops.parts import equal_parts
-from alpha.dtypes import bool_, default_int, limits
+from alpha.dtypes import ALL, bool_, default_int, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
 from alpha.records import RowCall, RowPass
@@ -64,6 +65,8 @@ class PointwiseOperations(HostEngine):
             tensors = [self._apart(x, out) for x in tensors]
         wanted = None if out is None else ((out.shape, out.strides, out.dtype),)
         plan = _plan(program, function, wanted, *[(x.shape, x.strides, x.dtype) for x in tensors])
+        if plan.is_stored:
+            return stored.pointwise(self, function, program, tensors, numbers, out)
         if out is None:
             results = tuple([Tensor(self.allocate(n), 0, plan.shape, plan.strides, dtype) for n, dtype in plan.results])
         elif plan.fits:
@@ -145,6 +148,7 @@ class Plan:
         shape, strides: of the results.
         results: bytes and dtype of each.
         elements: how many a result has.
+        is_stored: whether a tensor or a result is of a dtype that there are no loops of.
         fits: whether the loop can write into the tensors that were given for its results.
         tasks: into how many parts the loop is divided.
         loop: the compiled loop.
@@ -161,13 +165,17 @@ class Plan:
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in layouts])
         dtype = program.dtype([(shape, kind) for shape, _, kind in layouts])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
+        self.is_stored = any(kind not in ALL for kind in (dtype, *kinds, *[kind for _, _, kind in layouts]))
         self.elements = math.prod(self.shape)
         self.strides = result_strides(self.shape, layouts) if outs is None else outs[0][1]
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])
         self.tasks = 0
-        self.fits = outs is None or all(
-            out[0] == self.shape and out[2] == kind and _is_dense_within(*out[:2])
-            for out, kind in zip(outs, kinds, strict=True)
+        self.fits = not self.is_stored and (
+            outs is None
+            or all(
+                out[0] == self.shape and out[2] == kind and _is_dense_within(*out[:2])
+                for out, kind in zip(outs, kinds, strict=True)
+            )
         )
         if not self.fits:
             return

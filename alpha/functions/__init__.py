@@ -10,6 +10,7 @@ from alpha.functions import bits as _bits
 from alpha.functions import casting as _casting
 from alpha.functions import class_loss as _class_loss
 from alpha.functions import comparison as _comparison
+from alpha.functions import complex_numbers as _complex_numbers
 from alpha.functions import contraction as _contraction
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
@@ -70,6 +71,7 @@ from alpha.functions.bits import *  # noqa: F403
 from alpha.functions.casting import *  # noqa: F403
 from alpha.functions.class_loss import *  # noqa: F403
 from alpha.functions.comparison import *  # noqa: F403
+from alpha.functions.complex_numbers import *  # noqa: F403
 from alpha.functions.contraction import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
@@ -130,6 +132,7 @@ __all__ += _bits.__all__
 __all__ += _casting.__all__
 __all__ += _class_loss.__all__
 __all__ += _comparison.__all__
+__all__ += _complex_numbers.__all__
 __all__ += _contraction.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__

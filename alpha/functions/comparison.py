@@ -13,6 +13,7 @@ from alpha.errors import ArgumentError, DtypeError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
 from alpha.functions.casting import cast
+from alpha.functions.complex_arithmetic import of_complex
 from alpha.functions.operands import (
     TensorLike,
     broadcast_shape,
@@ -82,6 +83,8 @@ def where(condition: TensorLike, input: TensorLike | None = None, other: TensorL
     dtype = common_dtype(values)
     broadcast_shape("where", mask, *values)
     x, y = (cast(value, dtype) if isinstance(value, Tensor) else value for value in values)
+    if dtypes.is_complex(dtype):
+        return of_complex("where", mask, x, y)
     return _where(mask, x, y) if dtypes.is_float(dtype) else computed(_where, "where", mask, x, y)
 
 
@@ -303,9 +306,9 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 def is_complex(input: Tensor) -> bool:
-    """Whether a tensor is of complex numbers: none is."""
+    """Whether a tensor is of complex numbers."""
     check_tensor("is_complex", input)
-    return False
+    return dtypes.is_complex(input.dtype)
 
 
 def result_type(tensor1: TensorLike, tensor2: TensorLike) -> dtypes.DType:

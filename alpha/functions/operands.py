@@ -19,8 +19,8 @@ from alpha.errors import ArgumentError, DtypeError, IndexingError, described
 from alpha.expressions import symbols
 from alpha.tensor import Tensor
 
-Number = bool | int | float
-_NUMBERS = (bool, int, float, np.generic)
+Number = bool | int | float | complex
+_NUMBERS = (bool, int, float, complex, np.generic)
 _OPERANDS = (Tensor, np.ndarray, *_NUMBERS)
 TensorLike = Any
 """A Tensor; beside one also a NumPy array or a number."""
@@ -80,8 +80,10 @@ def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
         least, most = dtypes.limits(dtype)
         if least <= number <= most:
             return
-        if dtypes.is_float(dtype) and isinstance(number, float) and not math.isfinite(number):
+        if dtypes.has_gradients(dtype) and isinstance(number, float) and not math.isfinite(number):
             return
+    if isinstance(number, complex) and dtypes.is_complex(dtype):
+        return
     raise ArgumentError(
         f"[{function}] expected a number that {dtype} holds, got {described(value)}: use another value or dtype"
     )
@@ -161,6 +163,7 @@ def python_number(function: str, value: Any) -> Number:
         return value  # type: ignore[no-any-return]
     if isinstance(value, np.generic):
         category = dtypes.category(value.dtype)
+        value = complex(value) if category == dtypes.COMPLEX else value
         value = float(value) if category == dtypes.FLOAT else value if category == dtypes.NOTHING else value.item()
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         try:
@@ -169,7 +172,7 @@ def python_number(function: str, value: Any) -> Number:
             raise ArgumentError(
                 f"[{function}] expected a number within a float's range, got an int beyond it"
             ) from None
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float | complex):
         return value
     raise DtypeError(
         f"[{function}] expected tensors, NumPy arrays or numbers, got {type(value).__name__}: convert it with "

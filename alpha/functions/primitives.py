@@ -15,6 +15,7 @@ from alpha.expressions.graph import FLOAT, NUMBER
 from alpha.expressions.operations import kind_of, program_of
 from alpha.expressions.program import Program
 from alpha.functions.casting import cast
+from alpha.functions.complex_arithmetic import of_complex
 from alpha.functions.operands import Number, TensorLike, broadcast_shape, common_dtype, compute, operands
 from alpha.tensor import Tensor
 
@@ -58,6 +59,8 @@ def evaluated(operation: str, *values: Any) -> Tensor:
     for value in values:
         if type(value) is Tensor:
             if not dtypes.is_float(value.dtype):
+                if dtypes.is_complex(value.dtype) and operation not in _OF_ANY:
+                    return of_complex(operation, *values)
                 return computed(PRIMITIVES[operation], operation, *values)
             break
     return PRIMITIVES[operation](*values)
@@ -105,7 +108,7 @@ def convert(
         return list(values)
     found = operands(name, *values)
     dtype = dtype_of(found)
-    if floating and not dtypes.is_float(dtype):
+    if floating and not dtypes.has_gradients(dtype):
         dtype = dtypes.default_float
     if not logical and dtypes.is_bool(dtype):
         raise DtypeError(f"[{name}] expected numbers, got bool: cast it, or use the logical functions")
@@ -145,7 +148,7 @@ def of_floats(expression: PointwiseFunction, description: str) -> Callable[[Tens
 
     def function(input: TensorLike) -> Tensor:
         found: Tensor | None = expression.latest.launch_outside(input)
-        return expression(as_floats(name, input)) if found is None else found
+        return applied(expression, as_floats(name, input)) if found is None else found
 
     _name(function, name, description, expression)
     return function
@@ -157,11 +160,23 @@ def of_two_floats(expression: PointwiseFunction, description: str) -> Callable[[
 
     def function(input: TensorLike, other: TensorLike) -> Tensor:
         found: Tensor | None = expression.latest.launch_outside(input, other)
-        return expression(*convert(name, input, other, floating=True, logical=True)) if found is None else found
+        if found is not None:
+            return found
+        return applied(expression, *convert(name, input, other, floating=True, logical=True))
 
     _name(function, name, description, expression)
     return function
 
+
+def applied(expression: PointwiseFunction, *values: Any) -> Tensor:
+    """A function of floats, or that of complex numbers of the same name."""
+    if any(isinstance(value, Tensor) and dtypes.is_complex(value.dtype) for value in values):
+        return of_complex(expression.name.lstrip("_"), *values)
+    return expression(*values)
+
+
+_OF_ANY = ("eq", "ne", "logical_and", "logical_or", "logical_xor", "logical_not", "isfinite", "isnan")
+"""Operations whose results are bools, of complex numbers too."""
 
 EXPRESSIONS: dict[str, PointwiseFunction] = {}
 """By the names of the public functions of floats that they are: in place these are one pass over memory."""

@@ -41,7 +41,14 @@ def positive(input: TensorLike) -> Tensor:
 def abs(input: TensorLike) -> Tensor:
     """|input|; its gradient at 0 is 0."""
     found: Tensor | None = PRIMITIVES["abs"].latest.launch_outside(input)
-    return evaluated("abs", numeric("abs", input)) if found is None else found
+    if found is not None:
+        return found
+    value = numeric("abs", input)
+    if dtypes.is_complex(value.dtype):
+        from alpha.functions.complex_numbers import absolute_of_complex  # here: it imports this family
+
+        return absolute_of_complex(value)
+    return evaluated("abs", value)
 
 
 def sign(input: TensorLike) -> Tensor:

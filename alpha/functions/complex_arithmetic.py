@@ -1,0 +1,147 @@
+"""Arithmetic and elementary functions of complex numbers, which NumPy computes, and their gradients.
+
+Gradients are PyTorch's: of a real loss L with z = x + iy it is dL/dx + i dL/dy. For a function f that is holomorphic the
+gradient of its argument is that of its result times the conjugate of f'(z) (Kreutz-Delgado, "The complex gradient
+operator and the CR-calculus", 2009).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha import dtypes
+from alpha.autograd import Function
+from alpha.errors import DtypeError
+from alpha.tensor import Tensor
+
+Slopes = Callable[..., Sequence[Any]]
+
+
+def of_complex(operation: str, *values: Any) -> Tensor:
+    """An operation of tensors of one complex dtype and numbers; DtypeError where complex numbers have none such."""
+    found = OPERATIONS.get(operation)
+    if found is None:
+        raise DtypeError(
+            f"[{operation}] expected floats, got complex numbers: it is no function of them; take .abs(), .real or .imag"
+        )
+    result: Tensor = Holomorphic.apply(*values, operation=operation)
+    return result
+
+
+def on_host(function: str, x: Tensor) -> np.ndarray[Any, Any]:
+    """A complex tensor's array; DtypeError where it does not lie in the host's memory."""
+    if not x.engine.memory.is_on_host:
+        raise DtypeError(
+            f"[{function}] expected floats on {x.engine.name}, got {x.dtype}: complex numbers are computed on the CPU "
+            "alone, move them with .to('cpu')"
+        )
+    return x.engine.to_numpy(x)
+
+
+class Holomorphic(Function):
+    """One of ``OPERATIONS``."""
+
+    fresh = True
+
+    def forward(self, *values: Any, operation: str) -> Tensor:
+        self.operation = operation
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        self.values = [None if isinstance(value, Tensor) else value for value in values]
+        self.shapes = [value.shape if isinstance(value, Tensor) else () for value in values]
+        dtype = tensors[-1].dtype
+        arrays = [on_host(operation, x) if isinstance(x, Tensor) else np.asarray(x).astype(dtype) for x in values]
+        with np.errstate(all="ignore"):
+            result = tensors[0].engine.from_numpy(np.asarray(OPERATIONS[operation][0](*arrays), dtype))
+        self.save(*tensors, result)
+        return result
+
+    @property
+    def title(self) -> str:
+        return self.operation
+
+    def backward(self, grad: Tensor) -> list[Tensor | None]:
+        *tensors, result = self.saved
+        given = iter(tensors)
+        values = [next(given) if value is None else value for value in self.values]
+        slopes = OPERATIONS[self.operation][1](result, *values)
+        found: list[Tensor | None] = []
+        for need, slope, shape in zip(self.needs, slopes, self.shapes, strict=True):
+            part = grad * (conjugate(slope) if isinstance(slope, Tensor) else slope) if need else None
+            found.append(part if part is None else _summed(part, shape))
+        return found
+
+
+def _summed(grad: Any, shape: tuple[int, ...]) -> Tensor:
+    """The gradient of an operand that was repeated, which is of its dtype."""
+    extra = grad.ndim - len(shape)
+    axes = tuple(a for a in range(grad.ndim) if a < extra or (shape[a - extra] == 1 and grad.shape[a] != 1))
+    found: Tensor = grad.sum(axes).reshape(shape) if axes else grad
+    return found
+
+
+class Conjugate(Function):
+    """The numbers with the sign of their imaginary parts turned."""
+
+    fresh = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.engine.from_numpy(np.conj(on_host("conj", x)))
+
+    def backward(self, grad: Tensor) -> Tensor:
+        return conjugate(grad)
+
+
+def conjugate(x: Tensor) -> Tensor:
+    """The conjugates of complex numbers; other numbers as they are."""
+    if not dtypes.is_complex(x.dtype):
+        return x
+    result: Tensor = Conjugate.apply(x)
+    return result
+
+
+def _power_slopes(y: Any, a: Any, b: Any) -> Sequence[Any]:
+    # 0 has no logarithm: with respect to the exponent 0 ** b does not change.
+    base = a if isinstance(a, Tensor) else y * 0 + a
+    zero = base == 0
+    logarithm = of_complex("log", of_complex("where", zero, base * 0 + 1, base)) if isinstance(b, Tensor) else None
+    return b * base ** (b - 1), None if logarithm is None else y * logarithm
+
+
+OPERATIONS: dict[str, tuple[Callable[..., Any], Slopes]] = {
+    "add": (np.add, lambda y, a, b: (1, 1)),
+    "sub": (np.subtract, lambda y, a, b: (1, -1)),
+    "mul": (np.multiply, lambda y, a, b: (b, a)),
+    "div": (np.divide, lambda y, a, b: (1 / b, -y / b)),
+    "pow": (np.power, _power_slopes),
+    "where": (np.where, lambda y, mask, a, b: (None, mask.to(y.dtype), (~mask).to(y.dtype))),
+    "neg": (np.negative, lambda y, a: (-1,)),
+    "square": (np.square, lambda y, a: (2 * a,)),
+    "reciprocal": (np.reciprocal, lambda y, a: (-y * y,)),
+    "sqrt": (np.sqrt, lambda y, a: (0.5 / y,)),
+    "rsqrt": (lambda a: 1 / np.sqrt(a), lambda y, a: (-0.5 * y / a,)),
+    "exp": (np.exp, lambda y, a: (y,)),
+    "exp2": (lambda a: np.exp(a * a.real.dtype.type(math.log(2))), lambda y, a: (y * math.log(2),)),
+    "expm1": (np.expm1, lambda y, a: (y + 1,)),
+    "log": (np.log, lambda y, a: (1 / a,)),
+    "log2": (np.log2, lambda y, a: (1 / (a * math.log(2)),)),
+    "log10": (np.log10, lambda y, a: (1 / (a * math.log(10)),)),
+    "log1p": (np.log1p, lambda y, a: (1 / (a + 1),)),
+    "sigmoid": (lambda a: 1 / (1 + np.exp(-a)), lambda y, a: (y * (1 - y),)),
+    "sin": (np.sin, lambda y, a: (a.cos(),)),
+    "cos": (np.cos, lambda y, a: (-a.sin(),)),
+    "tan": (np.tan, lambda y, a: (1 + y * y,)),
+    "asin": (np.arcsin, lambda y, a: (1 / (1 - a * a).sqrt(),)),
+    "acos": (np.arccos, lambda y, a: (-1 / (1 - a * a).sqrt(),)),
+    "atan": (np.arctan, lambda y, a: (1 / (1 + a * a),)),
+    "sinh": (np.sinh, lambda y, a: (a.cosh(),)),
+    "cosh": (np.cosh, lambda y, a: (a.sinh(),)),
+    "tanh": (np.tanh, lambda y, a: (1 - y * y,)),
+    "asinh": (np.arcsinh, lambda y, a: (1 / (1 + a * a).sqrt(),)),
+    "acosh": (np.arccosh, lambda y, a: (1 / ((a - 1).sqrt() * (a + 1).sqrt()),)),
+    "atanh": (np.arctanh, lambda y, a: (1 / (1 - a * a),)),
+}
+"""What NumPy computes, and the derivatives by each argument, of the result and the arguments."""
