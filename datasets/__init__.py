@@ -19,8 +19,10 @@ from alpha.datasets.dataset import ArrayDataset, BatchedDataset, Indexed
 from alpha.datasets.digits import Digits
 from alpha.datasets.emnist import EMNIST
 from alpha.datasets.faces import ORLFaces
+from alpha.datasets.fake import FakeData
 from alpha.datasets.folder import ImageFolder
 from alpha.datasets.generator import BatchGenerator
+from alpha.datasets.labelled_files import DatasetFolder
 from alpha.datasets.loader import DataLoader
 from alpha.datasets.mnist import MNIST, FashionMNIST
 from alpha.datasets.samplers import (
@@ -34,6 +36,7 @@ from alpha.datasets.samplers import (
 from alpha.datasets.scenes import DigitScenes
 from alpha.datasets.stl import STL10
 from alpha.datasets.svhn import SVHN
+from alpha.datasets.vision import VisionDataset
 from alpha.datasets.worker import WorkerInfo, get_worker_info
 
 __all__ = [
@@ -51,8 +54,10 @@ __all__ = [
     "ConcatDataset",
     "DataLoader",
     "Dataset",
+    "DatasetFolder",
     "DigitScenes",
     "Digits",
+    "FakeData",
     "FashionMNIST",
     "ImageFolder",
     "Indexed",
@@ -65,6 +70,7 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "TensorDataset",
+    "VisionDataset",
     "WeightedRandomSampler",
     "WorkerInfo",
     "default_collate",
