@@ -20,7 +20,8 @@ def polygamma(n: int, x: Any) -> Any:
     # psi(n, x) = (-1) ** n * psi(n, 1 - x) - pi * d ** n / dx ** n cot(pi * x)
     below = x < 0
     above = _hurwitz_of_whole(n, apply("where", below, 1 - x, x)) * sign
-    rest = x - apply("floor", x + 0.5)
+    # Away from 0 where it is not used: the gradient of what is not chosen is 0 times a slope, which must be finite.
+    rest = apply("where", below, x - apply("floor", x + 0.5), 0.25)
     angle = rest * math.pi
     cotangent = apply("cos", angle) / apply("sin", angle)
     reflected = above * (1 if n % 2 == 0 else -1) - _polynomial(_cotangent_slope(n), cotangent)

@@ -169,6 +169,11 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
     return _silu(x)
 
 
+def _below_zero(x: Any) -> Any:
+    """-|x|, whose slope at 0 is -1: that of -|x| is 0 there, which makes second gradients wrong."""
+    return where(x < 0, x, -x)
+
+
 @pointwise
 def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
     """As max(z, 0) + log1p(exp(-|z|)) with z = beta * x."""
@@ -180,7 +185,7 @@ def _softplus(x: Any, beta: Any, threshold: Any) -> Any:
 def _softplus_gradient(grad: Any, x: Any, beta: Any, threshold: Any) -> Any:
     """The sigmoid of z, by the forward's exponential, which loses nothing far below 0."""
     z = x * beta
-    small = exp(-abs(z))
+    small = exp(_below_zero(z))
     return where(gt(z, threshold), grad, grad * (where(z < 0, small, 1) / (small + 1))), None, None
 
 
@@ -198,7 +203,7 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 
 def _mish_factor(x: Any) -> Any:
     """tanh(softplus(x)) by w = exp(-|x|), which neither overflows nor cancels."""
-    w = exp(-abs(x))
+    w = exp(_below_zero(x))
     square_of_w = w * w
     above, below = w * 2 + 1, w * 2 + square_of_w
     return where(x < 0, below / (below + 2), above / (above + square_of_w * 2))
@@ -228,7 +233,7 @@ def _logsigmoid(x: Any) -> Any:
 @_logsigmoid.gradient
 def _logsigmoid_gradient(grad: Any, x: Any) -> Any:
     """1 - sigmoid(x), by the forward's exponential, which loses nothing far above 0."""
-    small = exp(-abs(x))
+    small = exp(_below_zero(x))
     return grad * (where(x < 0, 1, small) / (small + 1))
 
 

@@ -27,7 +27,8 @@ __all__ = [
 
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)) without overflow."""
-    return log1p(exp(-abs(x))) + maximum(x, 0.0)
+    is_below = x < 0  # not by |x| and the maximum, whose slopes at 0 make second gradients wrong
+    return log1p(exp(where(is_below, x, -x))) + where(is_below, 0.0, x)
 
 
 def _sigmoid(x: Any) -> Any:

@@ -75,6 +75,29 @@ def test_gradients_have_gradients(name: str, rng: np.random.Generator) -> None:
     assert gradgradcheck(function, *[rng.standard_normal(shape) for shape in shapes])
 
 
+AT_ZERO: dict[str, tuple[Callable[..., Any], float]] = {
+    "softplus": (F.softplus, 0.25),
+    "logsigmoid": (F.logsigmoid, -0.25),
+    "mish": (F.mish, 0.64),
+    "sinh's slope": (lambda x: alpha.autograd.grad(alpha.sinh(x).sum(), x, create_graph=True)[0], 1.0),
+    "cosh": (alpha.cosh, 1.0),
+    "soft_margin_loss": (lambda x: F.soft_margin_loss(x, alpha.ones_like(x), reduction="none"), 0.25),
+    "multilabel": (lambda x: F.multilabel_soft_margin_loss(x, alpha.ones_like(x), reduction="none"), 0.25),
+    "equal elements": (lambda x: alpha.logcumsumexp(alpha.stack([x, x.detach()]), 0)[1], 0.25),
+    "digamma at 1": (lambda x: alpha.digamma(x + 1), -2.4041138063191885),
+}
+
+
+@pytest.mark.parametrize("name", AT_ZERO)
+def test_second_gradients_at_zero(engine: Engine, name: str) -> None:
+    """There the expressions change branches, which the functions do not."""
+    function, expected = AT_ZERO[name]
+    x = alpha.tensor([[0.0]], dtype="float64", engine=engine, requires_grad=True)
+    (slope,) = grad(function(x).sum(), x, create_graph=True)
+    (second,) = grad(slope.sum(), x)
+    assert second.item() == pytest.approx(expected, rel=1e-12)
+
+
 def test_batch_norm_that_kept_its_result(rng: np.random.Generator) -> None:
     """Its argument is found again from the result that the next function saved."""
 
