@@ -8,15 +8,18 @@ from alpha.functions.factorisations import cholesky_ex, eigh, eigvalsh, svdvals
 from alpha.functions.factorisations import linalg_cholesky as cholesky
 from alpha.functions.factorisations import linalg_qr as qr
 from alpha.functions.factorisations import linalg_svd as svd
+from alpha.functions.householder import householder_product
+from alpha.functions.ldl import ldl_factor, ldl_factor_ex, ldl_solve
 from alpha.functions.linalg import dot, matmul, outer
+from alpha.functions.lu_factors import linalg_lu as lu
+from alpha.functions.lu_factors import linalg_lu_solve as lu_solve
+from alpha.functions.lu_factors import lu_factor, lu_factor_ex
 from alpha.functions.matrices import (
     cond,
-    householder_product,
     lstsq,
     matrix_exp,
     matrix_norm,
     matrix_power,
-    matrix_rank,
     tensorinv,
     tensorsolve,
     vander,
@@ -25,7 +28,9 @@ from alpha.functions.matrices import (
 from alpha.functions.matrices import linalg_norm as norm
 from alpha.functions.matvec import gemv, ger, ger_
 from alpha.functions.products import multi_dot, vecdot
-from alpha.functions.solving import det, inv, inv_ex, pinv, slogdet, solve, solve_ex, solve_triangular
+from alpha.functions.pseudo_inverse import matrix_rank, pinv
+from alpha.functions.solving import det, inv, inv_ex, slogdet, solve, solve_ex
+from alpha.functions.triangular import solve_triangular
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -44,7 +49,14 @@ __all__ = [
     "householder_product",
     "inv",
     "inv_ex",
+    "ldl_factor",
+    "ldl_factor_ex",
+    "ldl_solve",
     "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
     "matmul",
     "matrix_exp",
     "matrix_norm",

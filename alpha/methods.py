@@ -11,17 +11,19 @@ import builtins
 from types import FunctionType
 from typing import Any
 
-from alpha import copying, dtypes
+from alpha import copying, dtypes, printing
 from alpha.array_methods import ArrayMethods
 from alpha.autograd import walk
 from alpha.changes import at_once, setting
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError
+from alpha.fact_methods import FactMethods
 from alpha.functions import (
     activation,
     complex_numbers,
     creation,
+    distributions,
     drawing,
     elementwise,
     extremes,
@@ -31,11 +33,12 @@ from alpha.functions import (
     linalg,
 )
 from alpha.functions.operands import check_tensor, is_operand
+from alpha.matrix_methods import MatrixMethods
 from alpha.pointwise_methods import PointwiseMethods
 from alpha.tensor import Tensor
 
 
-class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its __hash__)
+class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods):  # noqa: PLW1641 (Tensor has its __hash__)
     """What Tensor has beside its own methods; ``self`` is a Tensor."""
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -91,9 +94,8 @@ class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its 
         self.engine.check_owner("data", value)
         if dtypes.is_float(value.dtype) != dtypes.is_float(self.dtype) and self.requires_grad:
             raise ArgumentError(f"[data] expected floats for a tensor that requires grad, got {value.dtype}: cast them")
-        at_once(
-            [setting(self, name, getattr(value, name)) for name in ("storage", "offset", "shape", "strides", "dtype")]
-        )
+        parts = ("storage", "offset", "shape", "strides", "dtype")
+        at_once([*[setting(self, name, getattr(value, name)) for name in parts], setting(self, "_array", None)])
 
     # -- dtype, engine, layout ---------------------------------------------------------------------------------------
 
@@ -223,7 +225,13 @@ class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its 
 
     copy_ = inplace.copy_
     relu_ = inplace.written_by(activation.relu)
+    bernoulli_ = distributions.bernoulli_
+    cauchy_ = distributions.cauchy_
+    exponential_ = distributions.exponential_
+    geometric_ = distributions.geometric_
+    log_normal_ = distributions.log_normal_
     normal_ = drawing.normal_
+    random_ = distributions.random_
     uniform_ = drawing.uniform_
     __setitem__ = indexing.setitem
 
@@ -242,6 +250,7 @@ class Methods(PointwiseMethods, ArrayMethods):  # noqa: PLW1641 (Tensor has its 
 
     backward = walk.backward
     register_post_accumulate_grad_hook = walk.register_post_accumulate_grad_hook
+    __repr__ = printing.text_of
     __deepcopy__ = copying.deep_copy
     __reduce_ex__ = copying.reduced
 
@@ -254,7 +263,7 @@ def _as_this(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
 
 def attach() -> None:
     """Gives Tensor the methods."""
-    for family in (ArrayMethods, PointwiseMethods, Methods):
+    for family in (ArrayMethods, PointwiseMethods, FactMethods, MatrixMethods, Methods):
         for name, method in vars(family).items():
             if isinstance(method, FunctionType | property):
                 setattr(Tensor, name, method)

@@ -18,22 +18,28 @@ from alpha.functions import creation as _creation
 from alpha.functions import ctc as _ctc
 from alpha.functions import diagonals as _diagonals
 from alpha.functions import distance as _distance
+from alpha.functions import distributions as _distributions
 from alpha.functions import drawing as _drawing
 from alpha.functions import drawn_activation as _drawn_activation
 from alpha.functions import dropouts as _dropouts
 from alpha.functions import embeddings as _embeddings
 from alpha.functions import exchange as _exchange
 from alpha.functions import extremes as _extremes
+from alpha.functions import facts as _facts
 from alpha.functions import factorisations as _factorisations
 from alpha.functions import fractional as _fractional
 from alpha.functions import grids as _grids
+from alpha.functions import householder as _householder
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
 from alpha.functions import joining as _joining
+from alpha.functions import layouts as _layouts
 from alpha.functions import likelihood as _likelihood
 from alpha.functions import linalg as _linalg
 from alpha.functions import lookups as _lookups
 from alpha.functions import loss as _loss
+from alpha.functions import low_rank as _low_rank
+from alpha.functions import lu_factors as _lu_factors
 from alpha.functions import margin_loss as _margin_loss
 from alpha.functions import matrices as _matrices
 from alpha.functions import max_pooling as _max_pooling
@@ -43,6 +49,7 @@ from alpha.functions import normalise as _normalise
 from alpha.functions import padding as _padding
 from alpha.functions import piecewise as _piecewise
 from alpha.functions import products as _products
+from alpha.functions import pseudo_inverse as _pseudo_inverse
 from alpha.functions import rearranging as _rearranging
 from alpha.functions import reduction as _reduction
 from alpha.functions import resizing as _resizing
@@ -58,9 +65,11 @@ from alpha.functions import special as _special
 from alpha.functions import splitting as _splitting
 from alpha.functions import statistics as _statistics
 from alpha.functions import transcendental as _transcendental
+from alpha.functions import triangular as _triangular
 from alpha.functions import unpooling as _unpooling
 from alpha.functions import vector_norms as _vector_norms
 from alpha.functions import views as _views
+from alpha.functions import windows as _windows
 
 # After every module of the package: some of them, such as norm and dropout, have the names of functions.
 from alpha.functions.activation import *  # noqa: F403
@@ -79,22 +88,28 @@ from alpha.functions.creation import *  # noqa: F403
 from alpha.functions.ctc import *  # noqa: F403
 from alpha.functions.diagonals import *  # noqa: F403
 from alpha.functions.distance import *  # noqa: F403
+from alpha.functions.distributions import *  # noqa: F403
 from alpha.functions.drawing import *  # noqa: F403
 from alpha.functions.drawn_activation import *  # noqa: F403
 from alpha.functions.dropouts import *  # noqa: F403
 from alpha.functions.embeddings import *  # noqa: F403
 from alpha.functions.exchange import *  # noqa: F403
 from alpha.functions.extremes import *  # noqa: F403
+from alpha.functions.facts import *  # noqa: F403
 from alpha.functions.factorisations import *  # noqa: F403
 from alpha.functions.fractional import *  # noqa: F403
 from alpha.functions.grids import *  # noqa: F403
+from alpha.functions.householder import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
 from alpha.functions.joining import *  # noqa: F403
+from alpha.functions.layouts import *  # noqa: F403
 from alpha.functions.likelihood import *  # noqa: F403
 from alpha.functions.linalg import *  # noqa: F403
 from alpha.functions.lookups import *  # noqa: F403
 from alpha.functions.loss import *  # noqa: F403
+from alpha.functions.low_rank import *  # noqa: F403
+from alpha.functions.lu_factors import *  # noqa: F403
 from alpha.functions.margin_loss import *  # noqa: F403
 from alpha.functions.matrices import *  # noqa: F403
 from alpha.functions.max_pooling import *  # noqa: F403
@@ -104,6 +119,7 @@ from alpha.functions.normalise import *  # noqa: F403
 from alpha.functions.padding import *  # noqa: F403
 from alpha.functions.piecewise import *  # noqa: F403
 from alpha.functions.products import *  # noqa: F403
+from alpha.functions.pseudo_inverse import *  # noqa: F403
 from alpha.functions.rearranging import *  # noqa: F403
 from alpha.functions.reduction import *  # noqa: F403
 from alpha.functions.resizing import *  # noqa: F403
@@ -119,9 +135,11 @@ from alpha.functions.special import *  # noqa: F403
 from alpha.functions.splitting import *  # noqa: F403
 from alpha.functions.statistics import *  # noqa: F403
 from alpha.functions.transcendental import *  # noqa: F403
+from alpha.functions.triangular import *  # noqa: F403
 from alpha.functions.unpooling import *  # noqa: F403
 from alpha.functions.vector_norms import *  # noqa: F403
 from alpha.functions.views import *  # noqa: F403
+from alpha.functions.windows import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += _activation.__all__
@@ -140,22 +158,28 @@ __all__ += _creation.__all__
 __all__ += _ctc.__all__
 __all__ += _diagonals.__all__
 __all__ += _distance.__all__
+__all__ += _distributions.__all__
 __all__ += _drawing.__all__
 __all__ += _drawn_activation.__all__
 __all__ += _dropouts.__all__
 __all__ += _embeddings.__all__
 __all__ += _exchange.__all__
 __all__ += _extremes.__all__
+__all__ += _facts.__all__
 __all__ += _factorisations.__all__
 __all__ += _fractional.__all__
 __all__ += _grids.__all__
+__all__ += _householder.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
 __all__ += _joining.__all__
+__all__ += _layouts.__all__
 __all__ += _likelihood.__all__
 __all__ += _linalg.__all__
 __all__ += _lookups.__all__
 __all__ += _loss.__all__
+__all__ += _low_rank.__all__
+__all__ += _lu_factors.__all__
 __all__ += _margin_loss.__all__
 __all__ += _matrices.__all__
 __all__ += _max_pooling.__all__
@@ -165,6 +189,7 @@ __all__ += _normalise.__all__
 __all__ += _padding.__all__
 __all__ += _piecewise.__all__
 __all__ += _products.__all__
+__all__ += _pseudo_inverse.__all__
 __all__ += _rearranging.__all__
 __all__ += _reduction.__all__
 __all__ += _resizing.__all__
@@ -180,6 +205,8 @@ __all__ += _special.__all__
 __all__ += _splitting.__all__
 __all__ += _statistics.__all__
 __all__ += _transcendental.__all__
+__all__ += _triangular.__all__
 __all__ += _unpooling.__all__
 __all__ += _vector_norms.__all__
 __all__ += _views.__all__
+__all__ += _windows.__all__

@@ -14,9 +14,11 @@ from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, described
 from alpha.functions.elementwise import where
+from alpha.functions.elimination import cholesky_factored
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import call
-from alpha.functions.solving import check_matrix, identity, on_host, solve_triangular, successes, swapped
+from alpha.functions.solving import check_matrix, identity, on_host, swapped
+from alpha.functions.triangular import solve_triangular
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -55,7 +57,7 @@ class Eigen(NamedTuple):
 
 
 class CholeskyAndInfo(NamedTuple):
-    """A Cholesky factor, and 0 as LAPACK's report of success."""
+    """A Cholesky factor, and for each matrix the order of the first leading minor that is not positive, or 0."""
 
     L: Tensor
     info: Tensor
@@ -75,14 +77,14 @@ def _lower_half(x: Tensor) -> Tensor:
 
 
 class Cholesky(Function):
-    """L of A = L L', of which the lower triangle is read."""
+    """L of A = L L', of which the lower triangle is read, and where it ends."""
 
-    def forward(self, a: Tensor, name: str) -> Tensor:
-        y: Tensor = on_host(name, np.linalg.cholesky, a)
+    def forward(self, a: Tensor, name: str, reports: bool) -> tuple[Tensor, Tensor]:
+        y, info = on_host(name, lambda x: _cholesky_on_host(x, reports), a)
         self.save(y)
-        return y
+        return y, info
 
-    def backward(self, grad: Tensor) -> Tensor:
+    def backward(self, grad: Tensor, _: Any) -> Tensor:
         (y,) = self.saved
         inner = _lower_half(matmul(swapped(y), grad))
         inner = (inner + swapped(inner)) * 0.5
@@ -90,22 +92,39 @@ class Cholesky(Function):
         return solve_triangular(y, left, upper=False, left=False)
 
 
+def _cholesky_on_host(a: Array, reports: bool) -> tuple[Array, Array]:
+    """The factors, and the order of the first minor that is not positive: an error unless that is to be reported."""
+    try:
+        return np.linalg.cholesky(a), np.zeros(a.shape[:-2], np.int32)
+    except np.linalg.LinAlgError:
+        if not reports:
+            raise
+    return cholesky_factored(a)
+
+
+def _cholesky(name: str, x: Tensor, upper: Any, reports: bool = False) -> CholeskyAndInfo:
+    upper = flag(name, "upper", upper)
+    y, info = Cholesky.apply(check_matrix(name, x, square=True), name, reports)
+    return CholeskyAndInfo(swapped(y) if upper else y, info)
+
+
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """L of A = L L' for positive definite matrices (..., N, N); U of A = U' U where ``upper``."""
-    check_matrix("cholesky", A, square=True)
-    y: Tensor = call(Cholesky, A, "cholesky")
-    return swapped(y) if flag("cholesky", "upper", upper) else y
+    return _cholesky("cholesky", A, upper).L
 
 
 def cholesky(A: Tensor, upper: bool = False) -> Tensor:
     """L of A = L L' for positive definite matrices (..., N, N); U of A = U' U where ``upper``."""
-    return linalg_cholesky(A, upper=upper)
+    return _cholesky("cholesky", A, upper).L
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyAndInfo:
-    """``cholesky`` with a report for each matrix; one that is not positive definite is an error in either case."""
-    flag("cholesky_ex", "check_errors", check_errors)
-    return CholeskyAndInfo(linalg_cholesky(A, upper=upper), successes(A))
+    """``cholesky`` with a report for each matrix.
+
+    One that is not positive definite is an error only where ``check_errors``; else its factor ends before the column
+    that ``info`` names.
+    """
+    return _cholesky("cholesky_ex", A, upper, not flag("cholesky_ex", "check_errors", check_errors))
 
 
 # -- QR ----------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Powers, exponentials, ranks and norms of matrices, and least squares."""
+"""Powers, exponentials and norms of matrices, and least squares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from alpha.functions.elementwise import where
 from alpha.functions.factorisations import svdvals
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import check_float, check_room
-from alpha.functions.solving import check_matrix, identity, inv, pinv, solve, swapped
+from alpha.functions.pseudo_inverse import matrix_rank, pinv
+from alpha.functions.solving import check_matrix, check_together, identity, inv, solve
 from alpha.functions.vector_norms import norm
 from alpha.tensor import Tensor
 
@@ -72,38 +73,6 @@ def matrix_exp(A: Tensor) -> Tensor:
     for _ in range(halvings):
         result = matmul(result, result)
     return result
-
-
-def matrix_rank(A: Tensor, *, tol: Any = None, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """The number of singular values above a bound, of each of the matrices (..., M, N), as int64.
-
-    Args:
-        tol, atol, rtol: the bound is the larger of ``atol`` (or ``tol``) and ``rtol`` times the largest singular value;
-            by default max(M, N) times the dtype's epsilon times that value.
-        hermitian: the matrices are symmetric.
-    """
-    check_matrix("matrix_rank", A)
-    flag("matrix_rank", "hermitian", hermitian)
-    atol = _bound(tol if atol is None else atol)
-    rtol = _bound(rtol)
-    s = svdvals(A.detach())
-    if 0 in s.shape:
-        return A.engine.from_numpy(np.zeros(A.shape[:-2], np.int64))
-    relative = max(A.shape[-2:]) * float(np.finfo(A.dtype).eps) if rtol is None and atol is None else (rtol or 0.0)
-    bound = s.max(-1, True).values * _column(relative)
-    bound = bound.maximum(_column(0.0 if atol is None else atol) + bound * 0)
-    ranks: Tensor = (s > bound).sum(-1)
-    return ranks
-
-
-def _bound(value: Any) -> Any:
-    """A bound on singular values: None, a number or a tensor of one per matrix."""
-    return value if value is None or isinstance(value, Tensor) else number("matrix_rank", "tol, atol and rtol", value)
-
-
-def _column(value: Any) -> Any:
-    """A number, or one per matrix as a column."""
-    return value.unsqueeze(-1) if isinstance(value, Tensor) and value.ndim else value
 
 
 def _order(name: str, value: Any) -> Any:
@@ -188,6 +157,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     """
     check_matrix("lstsq", A)
     check_float("lstsq", B)
+    check_together("lstsq", A, B)
     if driver is not None and (not isinstance(driver, str) or driver not in ("gels", "gelsy", "gelsd", "gelss")):
         raise ArgumentError(f"[lstsq] expected driver 'gels', 'gelsy', 'gelsd' or 'gelss', got {described(driver)}")
     vectors = B.ndim == A.ndim - 1
@@ -218,6 +188,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """X of tensordot(A, X) = B; ``dims``: axes of A that are moved to its end first."""
     check_float("tensorsolve", A, B)
+    check_together("tensorsolve", A, B)
     if dims is not None:
         last = list(all_axes("tensorsolve", dims, A.ndim))
         A = A.permute((*[axis for axis in range(A.ndim) if axis not in last], *last))
@@ -236,28 +207,3 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     check_room(x.engine, (*x.shape, count), x.dtype)
     powers = x.engine.from_numpy(np.arange(count, dtype=x.dtype if is_float(x.dtype) else np.int64))
     return x.unsqueeze(-1) ** powers
-
-
-def householder_product(A: Tensor, tau: Tensor) -> Tensor:
-    """The first N columns of a product of Householder reflections: columns of A (..., M, N), with factors tau."""
-    check_matrix("householder_product", A)
-    check_float("householder_product", tau)
-    rows, columns = A.shape[-2:]
-    if columns > rows or tau.ndim != A.ndim - 1 or tau.shape[:-1] != A.shape[:-2] or tau.shape[-1] > columns:
-        raise ShapeError(
-            f"[householder_product] expected A (..., M, N) with N <= M and tau (..., K) with K <= N, got A: {A.shape} "
-            f"and tau: {tau.shape}"
-        )
-    A.engine.check_owner("householder_product", tau)
-    unit = np.eye(rows, columns)
-    result = where(_none(A), A, A.engine.from_numpy(np.asarray(unit, A.dtype)))
-    for place in reversed(range(tau.shape[-1])):
-        below = np.zeros(rows)
-        below[place + 1 :] = 1
-        first = np.zeros(rows)
-        first[place] = 1
-        mask, one = [A.engine.from_numpy(np.asarray(v, A.dtype)) for v in (below, first)]
-        vector = (A[..., place] * mask + one).unsqueeze(-1)
-        factor = tau[..., place].unsqueeze(-1).unsqueeze(-1)
-        result = result - factor * matmul(vector, matmul(swapped(vector), result))
-    return result

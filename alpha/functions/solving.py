@@ -7,16 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.arguments import broadcast_shapes, flag, number
+from alpha.arguments import broadcast_shapes, flag
 from alpha.autograd import Function
-from alpha.errors import NumericsError, ShapeError
+from alpha.dtypes import is_integer
+from alpha.errors import DtypeError, NumericsError, ShapeError
 from alpha.functions.elementwise import where
+from alpha.functions.elimination import lu_factored, lu_solved
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import call, check_float, check_room
 from alpha.functions.shape import expand
 from alpha.tensor import Tensor
 
-__all__ = ["cholesky_inverse", "cholesky_solve", "det", "inverse", "logdet", "pinverse", "slogdet", "triangular_solve"]
+__all__ = ["det", "inverse", "logdet", "slogdet"]
 
 Array = np.ndarray[Any, Any]
 
@@ -28,15 +30,25 @@ class SignAndLogarithm(NamedTuple):
     logabsdet: Tensor
 
 
-class SolutionAndMatrix(NamedTuple):
-    """A solution, and the matrix of the system."""
+class InverseAndInfo(NamedTuple):
+    """An inverse, and for each matrix the place of the first pivot that is 0 (from 1), or 0."""
 
-    solution: Tensor
-    cloned_coefficient: Tensor
+    inverse: Tensor
+    info: Tensor
+
+
+class ResultAndInfo(NamedTuple):
+    """A solution, and for each matrix the place of the first pivot that is 0 (from 1), or 0."""
+
+    result: Tensor
+    info: Tensor
 
 
 def on_host(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
-    """What NumPy computes of tensors, as tensors on their engine; NumericsError where LAPACK fails."""
+    """What NumPy computes of tensors, as tensors on their engine; NumericsError where LAPACK fails.
+
+    Floats come in the first tensor's dtype.
+    """
     engine, dtype = tensors[0].engine, tensors[0].dtype
     for x in tensors:
         check_room(engine, x.shape, dtype)  # NumPy copies what is expanded
@@ -48,7 +60,9 @@ def on_host(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
             f"[{name}] expected matrices that LAPACK can factor, got one that it cannot: {error}"
         ) from None
     several = found if isinstance(found, tuple) else (found,)
-    made = tuple([engine.from_numpy(np.ascontiguousarray(x, dtype).reshape(np.shape(x))) for x in several])
+    kinds = [x.dtype if is_integer(x.dtype) else dtype for x in several]
+    arrays = [np.ascontiguousarray(x, kind).reshape(np.shape(x)) for x, kind in zip(several, kinds, strict=True)]
+    made = tuple([engine.from_numpy(x) for x in arrays])
     return made if isinstance(found, tuple) else made[0]
 
 
@@ -67,6 +81,17 @@ def check_matrix(name: str, x: Any, square: bool = False) -> Tensor:
     return found
 
 
+def check_together(name: str, *tensors: Tensor) -> None:
+    """EngineError or DtypeError unless all have the first tensor's engine and dtype."""
+    tensors[0].engine.check_owner(name, *tensors[1:])
+    for x in tensors[1:]:
+        if x.dtype != tensors[0].dtype:
+            raise DtypeError(
+                f"[{name}] expected tensors of one dtype, got {tensors[0].dtype} and {x.dtype}: cast one with .float() "
+                "or .double()"
+            )
+
+
 def identity(x: Tensor, n: int) -> Tensor:
     """The unit matrix in a tensor's dtype and on its engine."""
     return x.engine.from_numpy(np.eye(n, dtype=x.dtype))
@@ -76,174 +101,114 @@ def identity(x: Tensor, n: int) -> Tensor:
 
 
 class Inverse(Function):
-    """The inverse of each matrix; its gradient is -Y' g Y'."""
+    """The inverse of each matrix, and where a pivot is 0; its gradient is -Y' g Y'."""
 
-    def forward(self, x: Tensor, name: str) -> Tensor:
-        y: Tensor = on_host(name, np.linalg.inv, x)
+    def forward(self, x: Tensor, name: str, reports: bool = False) -> tuple[Tensor, Tensor]:
+        def compute(a: Array) -> tuple[Array, Array]:
+            return _solved_on_host(a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape), reports)
+
+        y, info = on_host(name, compute, x)
         self.save(y)
-        return y
+        return y, info
 
-    def backward(self, grad: Tensor) -> Tensor:
+    def backward(self, grad: Tensor, _: Any) -> Tensor:
         (y,) = self.saved
         return -matmul(matmul(swapped(y), grad), swapped(y))
 
 
 class Solve(Function):
-    """X of A X = B for matrices of one batch."""
+    """X of A X = B for matrices of one batch, and where a pivot is 0."""
 
-    def forward(self, a: Tensor, b: Tensor, name: str) -> Tensor:
-        x: Tensor = on_host(name, np.linalg.solve, a, b)
-        self.name = name
+    def forward(self, a: Tensor, b: Tensor, name: str, reports: bool = False) -> tuple[Tensor, Tensor]:
+        x, info = on_host(name, lambda a, b: _solved_on_host(a, b, reports), a, b)
+        self.name, self.reports = name, reports
         self.save(a, x)
-        return x
+        return x, info
 
-    def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(self, grad: Tensor, _: Any) -> tuple[Tensor, Tensor]:
         a, x = self.saved
-        db: Tensor = call(Solve, swapped(a), grad, self.name)
+        db: Tensor = Solve.apply(swapped(a), grad, self.name, self.reports)[0]
         return -matmul(db, swapped(x)), db
+
+
+def _solved_on_host(a: Array, b: Array, reports: bool) -> tuple[Array, Array]:
+    """X of A X = B, and where the first zero pivot of each matrix is: an error unless that is to be reported."""
+    try:
+        return np.linalg.solve(a, b), np.zeros(a.shape[:-2], np.int32)
+    except np.linalg.LinAlgError:
+        if not reports:
+            raise
+    lu, pivots, info = lu_factored(a)
+    return lu_solved(lu, pivots, b), info
 
 
 def inv(A: Tensor) -> Tensor:
     """The inverse of each of the matrices (..., N, N); NumericsError where one has none."""
-    return call(Inverse, check_matrix("inv", A, square=True), "inv")
+    return _inverse("inv", A)
 
 
 def inverse(A: Tensor) -> Tensor:
     """The inverse of each of the matrices: ``alpha.linalg.inv``."""
-    return call(Inverse, check_matrix("inverse", A, square=True), "inverse")
+    return _inverse("inverse", A)
+
+
+def _inverse(name: str, x: Tensor) -> Tensor:
+    found: Tensor = Inverse.apply(check_matrix(name, x, square=True), name)[0]
+    return found
+
+
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseAndInfo:
+    """``inv`` with a report for each matrix: one without an inverse is an error only where ``check_errors``."""
+    reports = not flag("inv_ex", "check_errors", check_errors)
+    return InverseAndInfo(*Inverse.apply(check_matrix("inv_ex", A, square=True), "inv_ex", reports))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
-    """X of A X = B, or of X A = B where not ``left``.
+    """X of A X = B, or of X A = B where not ``left``; NumericsError where a matrix is singular.
 
     Args:
         A: (..., N, N).
         B: (..., N, K), batch axes broadcast; or vectors (N,), or (..., N) where A is (..., N, N).
     """
-    check_matrix("solve", A, square=True)
-    check_float("solve", B)
-    left = flag("solve", "left", left)
-    A.engine.check_owner("solve", B)
-    vectors = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
-    if vectors:
-        batch = broadcast_shapes("solve", [A.shape[:-2], B.shape[:-1]])
-        return _solved(A, expand(B, (*batch, B.shape[-1])).unsqueeze(-1)).squeeze(-1)
+    return _solved("solve", A, B, left, False)[0]
+
+
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> ResultAndInfo:
+    """``solve`` with a report for each matrix A: a singular one is an error only where ``check_errors``."""
+    reports = not flag("solve_ex", "check_errors", check_errors)
+    result, info = _solved("solve_ex", A, B, left, reports)
+    if info.shape != A.shape[:-2]:  # matrices were repeated along the axes of B's batch
+        info = on_host("solve_ex", lambda a: lu_factored(a)[2], A)
+    return ResultAndInfo(result, info)
+
+
+def _solved(name: str, a: Tensor, b: Tensor, left: Any, reports: bool) -> tuple[Tensor, Tensor]:
+    """The solution, and where the first zero pivot is."""
+    check_matrix(name, a, square=True)
+    check_float(name, b)
+    left = flag(name, "left", left)
+    check_together(name, a, b)
+    if b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1]):  # vectors
+        batch = broadcast_shapes(name, [a.shape[:-2], b.shape[:-1]])
+        x, info = _of_one_batch(name, a, expand(b, (*batch, b.shape[-1])).unsqueeze(-1), reports)
+        return x.squeeze(-1), info
     if left:
-        return _solved(A, B)
-    return swapped(_solved(swapped(A), swapped(B)))
+        return _of_one_batch(name, a, b, reports)
+    if b.ndim > 1:
+        b = swapped(b)
+    x, info = _of_one_batch(name, swapped(a), b, reports)
+    return swapped(x), info
 
 
-def _solved(a: Tensor, b: Tensor) -> Tensor:
+def _of_one_batch(name: str, a: Tensor, b: Tensor, reports: bool) -> tuple[Tensor, Tensor]:
     n = a.shape[-1]
     if b.ndim < 2 or b.shape[-2] != n:
-        raise ShapeError(f"[solve] expected A (..., N, N) and B with N rows, got A: {a.shape} and B: {b.shape}")
-    batch = broadcast_shapes("solve", [a.shape[:-2], b.shape[:-2]])
-    found: Tensor = call(Solve, expand(a, (*batch, n, n)), expand(b, (*batch, n, b.shape[-1])), "solve")
+        raise ShapeError(f"[{name}] expected A (..., N, N) and B with N rows, got A: {a.shape} and B: {b.shape}")
+    batch = broadcast_shapes(name, [a.shape[:-2], b.shape[:-2]])
+    found: tuple[Tensor, Tensor] = Solve.apply(
+        expand(a, (*batch, n, n)), expand(b, (*batch, n, b.shape[-1])), name, reports
+    )
     return found
-
-
-# -- triangular --------------------------------------------------------------------------------------------------------
-
-
-class SolveTriangular(Function):
-    """X of A X = B, of which one triangle of A is read."""
-
-    def forward(self, a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
-        self.upper, self.unit = upper, unit
-        x: Tensor = on_host("solve_triangular", lambda a, b: np.linalg.solve(_triangle(a, upper, unit), b), a, b)
-        self.save(a, x)
-        return x
-
-    def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
-        a, x = self.saved
-        db: Tensor = call(SolveTriangular, swapped(a), grad, not self.upper, self.unit)
-        n = a.shape[-1]
-        mask = np.triu(np.ones((n, n)), int(self.unit)) if self.upper else np.tril(np.ones((n, n)), -int(self.unit))
-        return -matmul(db, swapped(x)) * a.engine.from_numpy(mask.astype(a.dtype)), db
-
-
-def _triangle(a: Array, upper: bool, unit: bool) -> Array:
-    a = np.triu(a) if upper else np.tril(a)
-    if unit:
-        n = a.shape[-1]
-        a[..., range(n), range(n)] = 1
-    return a
-
-
-def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    """X of A X = B (of X A = B where not ``left``), A being triangular: the other triangle is not read.
-
-    Args:
-        A: (..., N, N).
-        B: (..., N, K); batch axes broadcast.
-        upper: which triangle.
-        unitriangular: take 1 for the diagonal.
-    """
-    name = "solve_triangular"
-    check_matrix(name, A, square=True)
-    check_matrix(name, B)
-    upper, left, unit = flag(name, "upper", upper), flag(name, "left", left), flag(name, "unitriangular", unitriangular)
-    A.engine.check_owner(name, B)
-    if not left:
-        return swapped(solve_triangular(swapped(A), swapped(B), upper=not upper, unitriangular=unit))
-    n = A.shape[-1]
-    if B.shape[-2] != n:
-        raise ShapeError(f"[{name}] expected B with as many rows as A, got A: {A.shape} and B: {B.shape}")
-    batch = broadcast_shapes(name, [A.shape[:-2], B.shape[:-2]])
-    found: Tensor = call(SolveTriangular, expand(A, (*batch, n, n)), expand(B, (*batch, n, B.shape[-1])), upper, unit)
-    return found
-
-
-def triangular_solve(
-    b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> SolutionAndMatrix:
-    """X of A X = b with a triangular A, and A: ``linalg.solve_triangular`` in PyTorch's older form."""
-    transpose = flag("triangular_solve", "transpose", transpose)
-    matrix, upper = (swapped(A), not upper) if transpose else (A, upper)
-    return SolutionAndMatrix(solve_triangular(matrix, b, upper=upper, unitriangular=unitriangular), A.clone())
-
-
-class CholeskySolve(Function):
-    """X of A X = B, given a factor of A. As in PyTorch, the factor's gradient is not cut to its triangle."""
-
-    def forward(self, b: Tensor, factor: Tensor, upper: bool) -> Tensor:
-        self.upper = upper
-
-        def compute(b: Array, factor: Array) -> Array:
-            lower = np.swapaxes(np.triu(factor), -1, -2) if upper else np.tril(factor)
-            found: Array = np.linalg.solve(np.swapaxes(lower, -1, -2), np.linalg.solve(lower, b))
-            return found
-
-        x: Tensor = on_host("cholesky_solve", compute, b, factor)
-        self.save(factor, x)
-        return x
-
-    def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
-        factor, x = self.saved
-        db: Tensor = call(CholeskySolve, grad, factor, self.upper)
-        product = matmul(db, swapped(x))
-        both = -(product + swapped(product))
-        return db, matmul(factor, both) if self.upper else matmul(both, factor)
-
-
-def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    """X of A X = B, given the Cholesky factor L of A = L L' (A = L' L where ``upper``)."""
-    name = "cholesky_solve"
-    check_matrix(name, L, square=True)
-    check_matrix(name, B)
-    upper = flag(name, "upper", upper)
-    L.engine.check_owner(name, B)
-    n = L.shape[-1]
-    if B.shape[-2] != n:
-        raise ShapeError(f"[{name}] expected B with as many rows as L, got L: {L.shape} and B: {B.shape}")
-    batch = broadcast_shapes(name, [L.shape[:-2], B.shape[:-2]])
-    return call(CholeskySolve, expand(B, (*batch, *B.shape[-2:])), expand(L, (*batch, n, n)), upper)
-
-
-def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
-    """The inverse of A = L L' (A = L' L where ``upper``), given L."""
-    check_matrix("cholesky_inverse", L, square=True)
-    return cholesky_solve(expand(identity(L, L.shape[-1]), L.shape), L, upper)
 
 
 # -- determinants ------------------------------------------------------------------------------------------------------
@@ -299,7 +264,7 @@ class LogDeterminant(Function):
         if grad is None:  # the sign's gradient is 0
             found = x.engine.full(x.shape, 0, x.dtype)
             return found
-        found = swapped(call(Inverse, x, self.name)) * grad.unsqueeze(-1).unsqueeze(-1)
+        found = swapped(Inverse.apply(x, self.name)[0]) * grad.unsqueeze(-1).unsqueeze(-1)
         return found
 
 
@@ -317,90 +282,3 @@ def logdet(A: Tensor) -> Tensor:
     """The logarithm of each determinant; NaN where it is negative."""
     sign, logarithm = call(LogDeterminant, check_matrix("logdet", A, square=True), "logdet")
     return where(sign < 0, float("nan"), logarithm)
-
-
-# -- pseudo-inverses ---------------------------------------------------------------------------------------------------
-
-
-class PseudoInverse(Function):
-    """The pseudo-inverse of each matrix. Gradient: Golub and Pereyra, SIAM J. Numer. Anal. 10(2), 1973."""
-
-    def forward(self, x: Tensor, rtol: float | None, atol: float, hermitian: bool) -> Tensor:
-        y: Tensor = on_host("pinv", lambda a: _pinv(a, rtol, atol, hermitian), x)
-        self.save(x, y)
-        return y
-
-    def backward(self, grad: Tensor) -> Tensor:
-        x, y = self.saved
-        yt, gt = swapped(y), swapped(grad)
-        first = -matmul(matmul(yt, grad), yt)
-        rows = matmul(gt - matmul(x, matmul(y, gt)), matmul(y, yt))
-        columns = matmul(matmul(yt, y), gt - matmul(matmul(gt, y), x))
-        return first + rows + columns
-
-
-def _pinv(a: Array, rtol: float | None, atol: float, hermitian: bool) -> Array:
-    if 0 in a.shape:
-        return np.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
-    if hermitian:
-        a = np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
-    u, s, vh = np.linalg.svd(a, full_matrices=False)
-    relative = max(a.shape[-2:]) * np.finfo(a.dtype).eps if rtol is None and atol == 0 else (rtol or 0.0)
-    least = np.maximum(atol, relative * s[..., :1])
-    inverted = np.where(s > least, 1 / np.where(s > least, s, 1), 0)
-    found: Array = np.swapaxes(vh, -1, -2) @ (inverted[..., :, None] * np.swapaxes(u, -1, -2))
-    return found
-
-
-def pinv(A: Tensor, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
-    """The pseudo-inverse of each of the matrices (..., M, N).
-
-    Args:
-        atol, rtol: singular values up to the larger of atol and rtol times the largest count as 0; by default rtol is
-            max(M, N) times the dtype's epsilon.
-        hermitian: the matrices are symmetric: their lower triangles are read.
-    """
-    check_matrix("pinv", A)
-    hermitian = flag("pinv", "hermitian", hermitian)
-    given = [v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for v in (rtol, atol)]
-    relative, absolute = [None if v is None else number("pinv", "rtol and atol", v) for v in given]
-    return call(PseudoInverse, A, relative, absolute or 0.0, hermitian)
-
-
-def pinverse(A: Tensor, rcond: float = 1e-15) -> Tensor:
-    """The pseudo-inverse of each of the matrices: ``linalg.pinv`` with ``rtol=rcond``."""
-    return call(PseudoInverse, check_matrix("pinverse", A), number("pinverse", "rcond", rcond), 0.0, False)
-
-
-# -- checked forms -----------------------------------------------------------------------------------------------------
-
-
-class InverseAndInfo(NamedTuple):
-    """An inverse, and 0 as LAPACK's report of success."""
-
-    inverse: Tensor
-    info: Tensor
-
-
-class ResultAndInfo(NamedTuple):
-    """A solution, and 0 as LAPACK's report of success."""
-
-    result: Tensor
-    info: Tensor
-
-
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseAndInfo:
-    """``inv`` with a report for each matrix; a matrix without an inverse is an error here in either case."""
-    flag("inv_ex", "check_errors", check_errors)
-    return InverseAndInfo(inv(A), successes(A))
-
-
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> ResultAndInfo:
-    """``solve`` with a report for each matrix; a singular matrix is an error here in either case."""
-    flag("solve_ex", "check_errors", check_errors)
-    return ResultAndInfo(solve(A, B, left=left), successes(A))
-
-
-def successes(A: Tensor) -> Tensor:
-    """LAPACK's report of success, 0, for each matrix."""
-    return A.engine.from_numpy(np.zeros(A.shape[:-2], np.int32))

@@ -11,6 +11,8 @@ import alpha.nn.functional as F
 SPECIAL: dict[str, Callable[..., Any]] = {
     "linalg.lstsq.grad_oriented": lambda a, b, **options: alpha.linalg.lstsq(a, b, **options)[:2],
     "linalg.pinv.singular": lambda a, b: alpha.linalg.pinv(a @ b.transpose(-1, -2)),
+    "pca_lowrank": lambda a, b, **options: alpha.pca_lowrank(a @ b.transpose(-1, -2), **options),
+    "svd_lowrank": lambda a, b, **options: alpha.svd_lowrank(a @ b.transpose(-1, -2), **options),
     "einsum": lambda operands, equation: alpha.einsum(equation, *operands),
     "nn.functional.embedding": lambda weight, index, **options: F.embedding(index, weight, **options),
     "nn.functional.embedding_bag": lambda weight, index, **options: F.embedding_bag(index, weight, **options),
@@ -46,15 +48,16 @@ NOT_COMPARED: dict[str, str] = {
 
 
 def is_random(operation: Any, sample: Any) -> bool:
-    """Whether a sample drops elements at random, others than PyTorch does."""
+    """Whether a sample's result depends on numbers drawn at random, others than PyTorch draws."""
     options = sample.kwargs
+    if operation.name == "svd_lowrank":  # of a matrix whose rank is above q
+        return options["M"] is not None
     if "dropout" in operation.name:
         return bool(options.get("training", True)) and 0 < options.get("p", 0.5) < 1
     return 0 < options.get("dropout_p", 0.0) < 1
 
 
 REFUSED: dict[str, str] = {
-    "linalg.pinv": "rtol and atol are one number for all matrices",
     "nn.functional.batch_norm": "a tensor without channels is taken for a mistake",
     "nn.functional.cosine_similarity": "tensors without axes have no vectors",
     "nn.functional.multi_margin_loss": "tensors without axes have no classes",

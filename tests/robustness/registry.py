@@ -31,8 +31,8 @@ retain_grad register_hook T
 
 _PRODUCTS = ("dot", "gemv", "ger", "ger_", "matmul", "outer")
 _MATRICES = """
-cholesky cholesky_inverse cholesky_solve det inverse logdet matrix_exp matrix_power pinverse qr slogdet svd
-triangular_solve
+cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve lu_unpack matrix_exp matrix_power orgqr
+ormqr pca_lowrank pinverse qr slogdet svd svd_lowrank triangular_solve
 """
 
 _COMPOSED = "is made of functions that have records: its own tests compare it with PyTorch"
