@@ -20,6 +20,7 @@ from alpha.functions import (
     running,
     scattering,
     selection,
+    shape_in_place,
     sorting,
     splitting,
     statistics,
@@ -265,6 +266,16 @@ class ArrayMethods:
     scatter_reduce_ = inplace.written_by(scattering.scatter_reduce)
     tril_ = inplace.written_by(diagonals.tril)
     triu_ = inplace.written_by(diagonals.triu)
+    as_strided_ = shape_in_place.as_strided_
+    detach_ = shape_in_place.detach_
+    resize_ = shape_in_place.resize_
+    resize_as_ = shape_in_place.resize_as_
+    squeeze_ = shape_in_place.squeeze_
+    swapaxes_ = shape_in_place.swapaxes_
+    swapdims_ = shape_in_place.swapdims_
+    t_ = shape_in_place.t_
+    transpose_ = shape_in_place.transpose_
+    unsqueeze_ = shape_in_place.unsqueeze_
 
     fill_diagonal_ = diagonals.fill_diagonal_
 

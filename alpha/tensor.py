@@ -240,17 +240,6 @@ class Tensor(Methods):
         """The values as nested Python lists."""
         return self.engine.to_numpy(self.detach()).tolist()
 
-    def __repr__(self) -> str:
-        values = np.array2string(
-            self.engine.to_numpy(self.detach()), separator=", ", threshold=100, edgeitems=3, precision=4
-        )
-        parts = [f"shape={self.shape}", f"dtype={self.dtype}", f"engine={self.engine.name}"]
-        if self._node is not None:
-            parts.append(f"grad_fn={self._node.title}")
-        elif self.requires_grad:
-            parts.append("requires_grad=True")
-        return f"tensor({values}, {', '.join(parts)})".replace("\n", "\n       ")
-
     def __len__(self) -> int:
         if not self.shape:
             raise ScalarError("[len] expected a tensor with axes, got one without: read its element with .item()")

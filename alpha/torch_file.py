@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from alpha import dtypes, structure, unpickling
+from alpha import dtypes, structure, torch_types, unpickling
 from alpha.arguments import MAX_AXES, MAX_ELEMENTS
 from alpha.devices import device
 from alpha.engine import Engine
@@ -30,11 +30,7 @@ ZIP_START = b"PK\3\4"
 _LEGACY_MAGIC, _LEGACY_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 """The numbers with which files of old begin."""
 
-_STORAGES = {
-    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Byte": "uint8",
-    "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64", "Bool": "bool", "ComplexFloat": "complex64",
-    "ComplexDouble": "complex128", "Untyped": "uint8",
-}  # fmt: skip
+_STORAGES = {**torch_types.TYPES, "Untyped": "uint8"}
 """PyTorch's dtypes by the first part of the names of their storages."""
 
 _DTYPES = {

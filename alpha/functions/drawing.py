@@ -179,13 +179,15 @@ def _whole_numbers(
             f"[{function}] expected low < high, at most 2 ** 53 apart, and numbers that {kind} holds, got {first} and "
             f"{end}"
         )
-    source = random.checked(function, generator)
-    fractions = engine.random(random.draw_uniform(shape, dtype=dtypes.widest_float, generator=source))
+    return cast(whole_numbers(shape, first, end, engine, random.checked(function, generator)), kind)
+
+
+def whole_numbers(shape: Any, first: int, end: int, engine: Engine, generator: Generator | None) -> Tensor:
+    """Numbers in first..end - 1, at most ``MOST_WHOLE`` of them, as int64."""
+    fractions = engine.random(random.draw_uniform(shape, dtype=dtypes.widest_float, generator=generator))
     steps = floor(compute("mul", fractions, float(end - first)))
     numbers = cast(steps, dtypes.default_int)
-    if first:
-        numbers = compute("add", numbers, first)
-    return cast(numbers, kind)
+    return compute("add", numbers, first) if first else numbers
 
 
 def randperm(
@@ -205,11 +207,11 @@ def randperm(
 def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
     """1 with the probability that each element of p is, else 0; in p's dtype, outside the graph."""
     check_float("bernoulli", p)
-    _check_probabilities("bernoulli", p)
+    check_probabilities("bernoulli", p)
     return cast(lt(rand_like(p, generator=generator), p.detach()), p.dtype)
 
 
-def _check_probabilities(function: str, p: Tensor) -> None:
+def check_probabilities(function: str, p: Tensor) -> None:
     """ArgumentError unless all elements are from 0 to 1."""
     q = p.detach()
     if not bool(((q >= 0) & (q <= 1)).all()):
@@ -269,9 +271,15 @@ class Written(Function):
         return grad.engine.full(grad.shape, 0, grad.dtype)
 
 
-def uniform_(x: Tensor, low: float = 0.0, high: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Every element drawn uniformly from [low, high). Returns x."""
+def uniform_(
+    x: Tensor, low: float = 0.0, high: float = 1.0, generator: Generator | None = None, **options: float
+) -> Tensor:
+    """Every element drawn uniformly from [low, high), PyTorch's ``from`` and ``to``. Returns x."""
     check_float("uniform_", x)
+    if options:
+        low, high = options.pop("from", low), options.pop("to", high)
+        if options:
+            raise ArgumentError(f"[uniform_] expected low and high, got {', '.join(options)}")
     return write("uniform_", x, Written, draw=random.draw_uniform(x.shape, low, high, x.dtype, generator))
 
 

@@ -39,7 +39,7 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
     base, record = _checked(name, x, args)
     out: Tensor | None = None
     try:
-        out = call(function, _alias(x), *args, **kwargs)
+        out = call(function, alias_of(x), *args, **kwargs)
         x.storage.touch()
         if record and isinstance(out._node, Evaluation):
             out._node.note_write()
@@ -56,15 +56,21 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
 
 
 def _checked(name: str, x: Tensor, others: Sequence[Any]) -> tuple[Tensor, bool]:
-    """The tensor that x is a view of, or x, and whether the write enters the graph; an error where it may not be."""
-    if x._base is not None:
-        follow_base(x)
-    base = x if x._base is None else x._base
+    """What ``changed_in_graph`` tells; an error where elements of x share memory, too."""
+    base, record = changed_in_graph(name, x, others)
     for tensor in (x, base):
         if 0 in tensor.strides and any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.strides, strict=True)):
             raise ShapeError(
                 f"[{name}] expected memory of its own for every element, got an expanded tensor: .clone() it"
             )
+    return base, record
+
+
+def changed_in_graph(name: str, x: Tensor, others: Sequence[Any]) -> tuple[Tensor, bool]:
+    """The tensor that x is a view of, or x, and whether a change enters the graph; GraphError where it may not be."""
+    if x._base is not None:
+        follow_base(x)
+    base = x if x._base is None else x._base
     wants = [x, base, *(other for other in others if isinstance(other, Tensor))]
     record = is_grad_enabled() and any(tensor.requires_grad for tensor in wants)
     if record and any(tensor.requires_grad and tensor.is_leaf for tensor in (x, base)):
@@ -82,13 +88,13 @@ def _checked(name: str, x: Tensor, others: Sequence[Any]) -> tuple[Tensor, bool]
 
 def _settle(x: Tensor, base: Tensor, out: Tensor) -> None:
     """Moves a tensor that was written to, and its base, to their new places in the graph."""
-    _move(x, out)
+    move_to(x, out)
     if base is not x:
         x._base_version = x.version
-        _move(base, call(Overwrite, _alias(base), x))
+        move_to(base, call(Overwrite, alias_of(base), x))
 
 
-def _alias(x: Tensor) -> Tensor:
+def alias_of(x: Tensor) -> Tensor:
     """Another tensor at the same place in the graph."""
     alias = x.detach()
     if x._node is not None:
@@ -96,7 +102,7 @@ def _alias(x: Tensor) -> Tensor:
     return alias
 
 
-def _move(x: Tensor, out: Tensor) -> None:
+def move_to(x: Tensor, out: Tensor) -> None:
     """Puts x at the place of another tensor in the graph."""
     node = out._node
     if node is None:
