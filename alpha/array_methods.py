@@ -10,6 +10,7 @@ from alpha.functions import (
     diagonals,
     extremes,
     grids,
+    histograms,
     indexing,
     inplace,
     joining,
@@ -82,9 +83,9 @@ class ArrayMethods:
     nanmedian = statistics.nanmedian
     quantile = statistics.quantile
     nanquantile = statistics.nanquantile
-    bincount = statistics.bincount
-    histc = statistics.histc
-    histogram = statistics.histogram
+    bincount = histograms.bincount
+    histc = histograms.histc
+    histogram = histograms.histogram
     cov = statistics.cov
     corrcoef = statistics.corrcoef
     trace = diagonals.trace
@@ -117,6 +118,7 @@ class ArrayMethods:
     take = lookups.take
     take_along_dim = lookups.take_along_dim
     nonzero = selection.nonzero
+    nonzero_static = selection.nonzero_static
     argwhere = selection.argwhere
     masked_select = selection.masked_select
     scatter = scattering.scatter
@@ -138,12 +140,16 @@ class ArrayMethods:
     unsqueeze = shapes.unsqueeze
     split = splitting.split
     chunk = splitting.chunk
+    unsafe_chunk = splitting.unsafe_chunk
+    unsafe_split = splitting.unsafe_split
+    unsafe_split_with_sizes = views.unsafe_split_with_sizes
     adjoint = views.adjoint
     as_strided = views.as_strided
     dsplit = views.dsplit
     hsplit = views.hsplit
     moveaxis = movedim = views.movedim
     narrow = views.narrow
+    narrow_copy = views.narrow_copy
     ravel = views.ravel
     resolve_conj = views.resolve_conj
     resolve_neg = views.resolve_neg

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from alpha.arguments import whole
 from alpha.errors import ArgumentError, described
+from alpha.scopes import Scope, Scoped
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -20,8 +22,30 @@ def torch_name(name: str) -> str:
     return f"{CUDA}{colon}{number}" if first == "cu32" else name
 
 
-class device:
+class _Thread(threading.local):
+    """A thread's ``with`` blocks of devices, innermost last, with their engines."""
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[Scope, Engine]] = []
+
+
+_THREAD = _Thread()
+_are_there_blocks = False
+
+
+def engine_of_block() -> Engine | None:
+    """The engine of the innermost ``with device(...)`` block that runs on this thread; None outside of any."""
+    if _are_there_blocks:
+        for scope, engine in reversed(_THREAD.blocks):
+            if scope.is_open:
+                return engine
+    return None
+
+
+class device(Scoped):
     """Where tensors are: an engine under PyTorch's name for it.
+
+    As a context manager it is where tensors are made, on this thread and for which no engine is named.
 
     Args:
         type: ``"cpu"``, ``"cuda"`` (the engine ``cu32``), the name of another engine, each with ``":1"`` for a number
@@ -33,7 +57,7 @@ class device:
         index: the number, or None.
     """
 
-    __slots__ = ("index", "type")
+    _local = Scoped()._local  # one for all devices, of which many are made: a block finds the lock that it took last
 
     def __init__(self, type: Any, index: int | None = None) -> None:
         from alpha import engines  # here: it imports this module
@@ -60,6 +84,11 @@ class device:
             )
         self.type = torch_name(kind)
         self.index = int(number) if colon else None if index is None else whole("device", "index", index, least=0)
+
+    def prepare(self, scope: Scope) -> None:
+        global _are_there_blocks
+        _THREAD.blocks = [block for block in _THREAD.blocks if not block[0].is_over] + [(scope, self.engine)]
+        _are_there_blocks = True
 
     @property
     def engine(self) -> Engine:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.devices import CUDA, device
+from alpha.devices import CUDA, device, engine_of_block
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, EngineError, described
 
@@ -117,8 +117,11 @@ def _checked(name: str, made: Engine) -> Engine:
 
 
 def default_engine() -> Engine:
-    """The engine that new tensors go to when none is named: the CPU's unless ``set_default_engine`` said otherwise."""
-    return _default or _engines.get("cpu") or engine("cpu")
+    """The engine that new tensors go to when none is named.
+
+    It is that of a ``with alpha.device(...)`` block, else what ``set_default_engine`` set, else the CPU's.
+    """
+    return engine_of_block() or _default or _engines.get("cpu") or engine("cpu")
 
 
 def set_default_engine(value: Engine | str) -> None:

@@ -11,6 +11,8 @@ import builtins
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from alpha import copying, dtypes, printing
 from alpha.array_methods import ArrayMethods
 from alpha.autograd import walk
@@ -30,7 +32,9 @@ from alpha.functions import (
     indexing,
     inplace,
     joining,
+    layouts,
     linalg,
+    piecewise,
 )
 from alpha.functions.operands import check_tensor, is_operand
 from alpha.matrix_methods import MatrixMethods
@@ -71,6 +75,8 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods):  # no
     # -- functions of other families ---------------------------------------------------------------------------------
 
     log_softmax = activation.log_softmax
+    hardshrink = piecewise.hardshrink
+    prelu = piecewise.prelu
     relu = activation.relu
     softmax = activation.softmax
 
@@ -216,6 +222,24 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods):  # no
     def new_ones(self: Any, *size: Any, **options: Any) -> Tensor:
         """``alpha.ones`` in this dtype and on this engine, unless options say otherwise."""
         return creation.ones(*size, **_as_this(self, options))
+
+    def new_empty_strided(self: Any, size: Any, stride: Any, **options: Any) -> Tensor:
+        """``alpha.empty_strided`` in this dtype and on this engine, unless options say otherwise."""
+        return layouts.empty_strided(size, stride, **_as_this(self, options))
+
+    def new(self: Any, *args: Any) -> Tensor:
+        """An uninitialised tensor of a size in this dtype and on this engine: ``new(2, 3)`` or ``new((2, 3))``.
+
+        ``new()`` has no elements, ``new([1, 2])`` those of a list or array, and ``new(tensor)`` those of another, whose
+        memory it shares. PyTorch's legacy constructor: ``new_empty`` and ``new_tensor`` say which is meant.
+        """
+        if len(args) == 1 and isinstance(args[0], Tensor):
+            if args[0].dtype != self.dtype or args[0].engine is not self.engine:
+                raise ArgumentError(f"[new] expected a tensor of {self.dtype} on {self.engine.name}, got another")
+            return args[0].detach()
+        if len(args) == 1 and isinstance(args[0], list | np.ndarray):
+            return tensor(args[0], dtype=self.dtype, engine=self.engine)
+        return creation.empty(*(args or (0,)), dtype=self.dtype, engine=self.engine)
 
     def new_full(self: Any, size: Any, value: Any, **options: Any) -> Tensor:
         """``alpha.full`` in this dtype and on this engine, unless options say otherwise."""

@@ -12,6 +12,7 @@ from alpha.functions import class_loss as _class_loss
 from alpha.functions import comparison as _comparison
 from alpha.functions import complex_numbers as _complex_numbers
 from alpha.functions import contraction as _contraction
+from alpha.functions import control as _control
 from alpha.functions import conv as _conv
 from alpha.functions import conv_nd as _conv_nd
 from alpha.functions import creation as _creation
@@ -25,10 +26,11 @@ from alpha.functions import dropouts as _dropouts
 from alpha.functions import embeddings as _embeddings
 from alpha.functions import exchange as _exchange
 from alpha.functions import extremes as _extremes
-from alpha.functions import facts as _facts
 from alpha.functions import factorisations as _factorisations
+from alpha.functions import facts as _facts
 from alpha.functions import fractional as _fractional
 from alpha.functions import grids as _grids
+from alpha.functions import histograms as _histograms
 from alpha.functions import householder as _householder
 from alpha.functions import indexing as _indexing
 from alpha.functions import inplace as _inplace
@@ -57,6 +59,7 @@ from alpha.functions import rounding as _rounding
 from alpha.functions import running as _running
 from alpha.functions import sampling as _sampling
 from alpha.functions import scattering as _scattering
+from alpha.functions import segments as _segments
 from alpha.functions import selection as _selection
 from alpha.functions import shape as _shape
 from alpha.functions import solving as _solving
@@ -82,6 +85,7 @@ from alpha.functions.class_loss import *  # noqa: F403
 from alpha.functions.comparison import *  # noqa: F403
 from alpha.functions.complex_numbers import *  # noqa: F403
 from alpha.functions.contraction import *  # noqa: F403
+from alpha.functions.control import *  # noqa: F403
 from alpha.functions.conv import *  # noqa: F403
 from alpha.functions.conv_nd import *  # noqa: F403
 from alpha.functions.creation import *  # noqa: F403
@@ -95,10 +99,11 @@ from alpha.functions.dropouts import *  # noqa: F403
 from alpha.functions.embeddings import *  # noqa: F403
 from alpha.functions.exchange import *  # noqa: F403
 from alpha.functions.extremes import *  # noqa: F403
-from alpha.functions.facts import *  # noqa: F403
 from alpha.functions.factorisations import *  # noqa: F403
+from alpha.functions.facts import *  # noqa: F403
 from alpha.functions.fractional import *  # noqa: F403
 from alpha.functions.grids import *  # noqa: F403
+from alpha.functions.histograms import *  # noqa: F403
 from alpha.functions.householder import *  # noqa: F403
 from alpha.functions.indexing import *  # noqa: F403
 from alpha.functions.inplace import *  # noqa: F403
@@ -127,6 +132,7 @@ from alpha.functions.rounding import *  # noqa: F403
 from alpha.functions.running import *  # noqa: F403
 from alpha.functions.sampling import *  # noqa: F403
 from alpha.functions.scattering import *  # noqa: F403
+from alpha.functions.segments import *  # noqa: F403
 from alpha.functions.selection import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
 from alpha.functions.solving import *  # noqa: F403
@@ -152,6 +158,7 @@ __all__ += _class_loss.__all__
 __all__ += _comparison.__all__
 __all__ += _complex_numbers.__all__
 __all__ += _contraction.__all__
+__all__ += _control.__all__
 __all__ += _conv.__all__
 __all__ += _conv_nd.__all__
 __all__ += _creation.__all__
@@ -169,6 +176,7 @@ __all__ += _facts.__all__
 __all__ += _factorisations.__all__
 __all__ += _fractional.__all__
 __all__ += _grids.__all__
+__all__ += _histograms.__all__
 __all__ += _householder.__all__
 __all__ += _indexing.__all__
 __all__ += _inplace.__all__
@@ -197,6 +205,7 @@ __all__ += _rounding.__all__
 __all__ += _running.__all__
 __all__ += _sampling.__all__
 __all__ += _scattering.__all__
+__all__ += _segments.__all__
 __all__ += _selection.__all__
 __all__ += _shape.__all__
 __all__ += _solving.__all__

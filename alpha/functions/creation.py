@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "logspace",
     "ones",
     "ones_like",
+    "range",
     "zeros",
     "zeros_like",
 ]
@@ -203,6 +205,35 @@ def arange(
         count = max(0, math.ceil(length)) if math.isfinite(length) else sys.maxsize
     begin, by = (int(first), int(step)) if integral else (float(first), float(step))
     return _finish(engines.resolve(engine).progression(begin, by, count, kind), requires_grad)
+
+
+def range(
+    start: Number = 0,
+    end: Number | None = None,
+    step: Number = 1,
+    *,
+    dtype: dtypes.DtypeLike | None = None,
+    requires_grad: bool = False,
+    engine: EngineLike = None,
+    device: DeviceLike = None,
+) -> Tensor:
+    """start, start + step, ... up to ``end``, which is included; float32 unless a dtype is given.
+
+    Deprecated, as in PyTorch, with a warning: ``arange`` leaves ``end`` out, as Python's range does.
+    """
+    warnings.warn("[range] is deprecated: use arange, which leaves the end out", UserWarning, stacklevel=2)
+    engine = engine if device is None else chosen("range", engine, device)
+    if end is None or not (_is_bound(start) and _is_bound(end) and _is_bound(step)) or step == 0:
+        raise ArgumentError(
+            f"[range] expected finite bounds and a step other than 0, of 64 bits, got {described(start)}, "
+            f"{described(end)}, {described(step)}"
+        )
+    kind = dtypes.default_float if dtype is None else dtypes.as_dtype(dtype, "range")
+    length = (end - start) / step
+    if length < 0:
+        raise ArgumentError(f"[range] expected an end that steps of {step} lead to, got {start} and {end}")
+    count = math.floor(length) + 1 if math.isfinite(length) else sys.maxsize
+    return _finish(engines.resolve(engine).progression(float(start), float(step), count, kind), requires_grad)
 
 
 def _is_bound(value: Any) -> bool:

@@ -12,10 +12,11 @@ from alpha.conversion import tensor
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, described
 from alpha.functions.elementwise import cast, clone, to
+from alpha.functions.operands import check_tensor
 from alpha.places import chosen
 from alpha.tensor import Tensor
 
-__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer"]
+__all__ = ["as_tensor", "asarray", "from_dlpack", "from_numpy", "frombuffer", "to_dlpack"]
 
 Array = np.ndarray[Any, Any]
 
@@ -102,6 +103,15 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
             f"[from_dlpack] expected memory that a tensor can share, got a tensor that {why}: allow a copy"
         )
     return _shared_or_copied("from_dlpack", array, target, is_writable)
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A DLPack capsule over a tensor's memory, for one ``from_dlpack``; newer code hands over the tensor itself.
+
+    GraphError for a tensor that requires grad.
+    """
+    check_tensor("to_dlpack", tensor)
+    return tensor.__dlpack__()
 
 
 def frombuffer(

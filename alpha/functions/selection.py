@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from alpha import dtypes
-from alpha.arguments import flag, one_axis, one_of, whole
+from alpha.arguments import flag, one_axis, one_of, shape_of, whole
 from alpha.conversion import tensor
-from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.engine import RangeCheck
+from alpha.errors import ArgumentError, DtypeError, IndexingError, ShapeError, described
+from alpha.functions.arithmetic import floor_divide
 from alpha.functions.indexing import getitem
 from alpha.functions.lookups import index_select
 from alpha.functions.operands import check_room, check_tensor, is_number, operands
@@ -23,10 +26,12 @@ __all__ = [
     "isin",
     "masked_select",
     "nonzero",
+    "nonzero_static",
     "repeat_interleave",
     "searchsorted",
     "unique",
     "unique_consecutive",
+    "unravel_index",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -47,6 +52,39 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     if flag("nonzero", "as_tuple", as_tuple):
         return tuple([input.engine.from_numpy(part) for part in np.nonzero(np.atleast_1d(_array(input)))])
     return input.engine.from_numpy(np.argwhere(_array(input)))
+
+
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The first ``size`` indices of ``nonzero``, (size, axes); where there are fewer, rows of ``fill_value`` follow."""
+    check_tensor("nonzero_static", input)
+    count, filler = whole("nonzero_static", "size", size, 0), whole("nonzero_static", "fill_value", fill_value)
+    check_room(input.engine, (count, input.ndim), dtypes.default_int)
+    found = np.argwhere(_array(input))[:count]
+    rows = np.full((count, input.ndim), filler, np.int64)
+    rows[: len(found)] = found
+    return input.engine.from_numpy(rows)
+
+
+def unravel_index(indices: Tensor, shape: Any) -> tuple[Tensor, ...]:
+    """The indices along each axis of a shape that indices into its elements in row-major order stand for.
+
+    Tensors of int64 like ``indices``, one per axis; a negative index counts from the end. IndexingError for one beyond
+    the elements, where PyTorch's indices wrap around.
+    """
+    check_tensor("unravel_index", indices)
+    if not dtypes.is_integer(indices.dtype):
+        raise DtypeError(f"[unravel_index] expected integers, got {indices.dtype}: cast them")
+    lengths = shape_of("unravel_index", (shape,))
+    count = math.prod(lengths)
+    places = indices.detach().long()
+    if places.numel():
+        message = f"[unravel_index] expected indices of {count} elements of shape {lengths}, got {{value}}"
+        places = places.engine.check_range(places, -count, count, RangeCheck(IndexingError, message))
+    found = []
+    for length in reversed(lengths):
+        found.append(places % max(length, 1))
+        places = floor_divide(places, max(length, 1))
+    return tuple(reversed(found))
 
 
 def argwhere(input: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.operands import broadcast_view, check_tensor
 from alpha.tensor import Tensor
 
-__all__ = ["chunk", "split"]
+__all__ = ["chunk", "split", "unsafe_chunk", "unsafe_split"]
 
 MOST_PIECES = 1 << 20
 """Most pieces that a tensor is split into: each is an object of its own."""
@@ -120,6 +120,16 @@ def _pieces(x: Tensor, sizes: Shape, axis: int) -> tuple[Tensor, ...]:
         pieces: tuple[Tensor, ...] = Split.apply(x, sizes, axis)
         return pieces
     return views_of(x, _places(x.shape, x.strides, sizes, axis), x.strides)
+
+
+def unsafe_split(tensor: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """``split``, which is as safe: in-place writes to pieces and to the tensor follow each other in the graph."""
+    return split(tensor, split_size, dim)
+
+
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """``chunk``, which is as safe."""
+    return chunk(input, chunks, dim)
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:

@@ -1,16 +1,16 @@
-"""Medians and quantiles, counts of values, and how rows vary together."""
+"""Medians and quantiles, and how rows vary together."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import flag, number, one_axis, one_of, whole
 from alpha.conversion import tensor
-from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.axes import ValuesAndIndices, check_not_empty, of_line
 from alpha.functions.diagonals import diagonal
 from alpha.functions.elementwise import cast, clamp, eq, floor, isnan, sqrt, where
@@ -25,11 +25,8 @@ from alpha.functions.views import movedim
 from alpha.tensor import Tensor
 
 __all__ = [
-    "bincount",
     "corrcoef",
     "cov",
-    "histc",
-    "histogram",
     "median",
     "nanmedian",
     "nanquantile",
@@ -165,97 +162,6 @@ def _interpolated(name: str, ordered: Tensor, q: Tensor, how: str) -> Tensor:
 def _rounded_to_even(x: Tensor) -> Tensor:
     """The nearest whole numbers, of halves the even ones."""
     return x.engine.from_numpy(np.rint(x.engine.to_numpy(x)).astype(np.int64))
-
-
-# -- how often values occur --------------------------------------------------------------------------------------
-
-
-def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each integer from 0 on occurs in a vector, or the sum of the weights beside it."""
-    check_tensor("bincount", input)
-    minlength = whole("bincount", "minlength", minlength, 0)
-    if input.ndim != 1 or not dtypes.is_integer(input.dtype):
-        raise DtypeError(f"[bincount] expected a vector of integers, got {input.dtype} of shape {input.shape}")
-    values = input.engine.to_numpy(input)
-    if values.size and values.min() < 0:
-        raise ArgumentError(f"[bincount] expected integers >= 0, got {int(values.min())}")
-    if weights is None:
-        return input.engine.from_numpy(np.bincount(values, minlength=minlength).astype(np.int64))
-    check_tensor("bincount", weights)
-    if weights.shape != input.shape:
-        raise ShapeError(f"[bincount] expected weights of shape {input.shape}, got {weights.shape}")
-    sums = np.bincount(values, input.engine.to_numpy(weights.detach()), minlength)
-    return input.engine.from_numpy(
-        sums.astype(weights.dtype if dtypes.is_float(weights.dtype) else dtypes.widest_float)
-    )
-
-
-def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each of equal bins from ``min`` to ``max``, or, where both are 0, of its own range."""
-    check_float("histc", input)
-    count = whole("histc", "bins", bins, 1)
-    values = input.engine.to_numpy(input.detach()).reshape(-1)
-    low, high = _bounds("histc", values, number("histc", "min", min), number("histc", "max", max), 1.0)
-    kind = input.dtype.type
-    values = values[(values >= low) & (values <= high)]
-    places = ((values - kind(low)) * kind(count) / (kind(high) - kind(low))).astype(np.int64)
-    counts = np.bincount(np.minimum(places, count - 1), minlength=count)
-    return input.engine.from_numpy(counts.astype(input.dtype))
-
-
-def _bounds(name: str, values: np.ndarray[Any, Any], low: float, high: float, margin: float) -> tuple[float, float]:
-    """The range of the bins: the values' own where it is empty, and wider on both sides where that is empty too."""
-    if low == high and values.size:
-        low, high = float(values.min()), float(values.max())
-    if low == high:
-        low, high = low - margin, high + margin
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ArgumentError(f"[{name}] expected a finite range from min to max, got {low} and {high}")
-    return low, high
-
-
-class Histogram(NamedTuple):
-    """How many values lie in each bin, and the bins' edges."""
-
-    hist: Tensor
-    bin_edges: Tensor
-
-
-def histogram(
-    input: Tensor, bins: Any, *, range: Any = None, weight: Tensor | None = None, density: bool = False
-) -> Histogram:
-    """How many elements lie in each bin, or the sums of their weights; with ``density`` as shares per width.
-
-    ``bins``: how many, within ``range`` (low, high) or input's own, or a vector of ascending edges.
-    """
-    check_float("histogram", input)
-    values = input.engine.to_numpy(input.detach()).reshape(-1)
-    if isinstance(bins, Tensor):
-        if bins.ndim != 1 or len(bins) < 2:
-            raise ShapeError(f"[histogram] expected bins as a vector of two edges or more, got shape {bins.shape}")
-        edges = bins.engine.to_numpy(bins.detach())
-    else:
-        count = whole("histogram", "bins", bins, 1)
-        empty = (0.0, 0.0) if values.size else (0.0, 1.0)
-        if range is not None and (not isinstance(range, tuple | list) or len(range) != 2):
-            raise ArgumentError(f"[histogram] expected range as a pair (low, high), got {described(range)}")
-        low, high = empty if range is None else [number("histogram", "range", value) for value in range]
-        low, high = _bounds("histogram", values, low, high, 0.5)
-        edges = np.linspace(low, high, count + 1, dtype=input.dtype)
-    weights = None
-    if weight is not None:
-        check_tensor("histogram", weight)
-        if weight.shape != input.shape:
-            raise ShapeError(f"[histogram] expected weights of shape {input.shape}, got {weight.shape}")
-        weights = weight.engine.to_numpy(weight.detach()).reshape(-1)
-    places = np.searchsorted(edges, values, "right") - 1
-    places[values == edges[-1]] = len(edges) - 2
-    inside = (places >= 0) & (places < len(edges) - 1)
-    counts = np.bincount(places[inside], None if weights is None else weights[inside], len(edges) - 1)
-    found = counts.astype(input.dtype)
-    if flag("histogram", "density", density):
-        found = (found / (found.sum() * np.diff(edges))).astype(input.dtype)
-    return Histogram(input.engine.from_numpy(found), input.engine.from_numpy(np.array(edges)))
 
 
 # -- how rows vary together --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from alpha import arguments
 from alpha.arguments import Shape, listed, one_axis, shape_of, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.casting import clone
 from alpha.functions.indexing import getitem
 from alpha.functions.operands import call, check_room, check_tensor
 from alpha.functions.shape import broadcast_to, expand, permute, reshape, squeeze, transpose
@@ -29,6 +30,7 @@ __all__ = [
     "moveaxis",
     "movedim",
     "narrow",
+    "narrow_copy",
     "ravel",
     "resolve_conj",
     "resolve_neg",
@@ -40,6 +42,7 @@ __all__ = [
     "tensor_split",
     "unbind",
     "unflatten",
+    "unsafe_split_with_sizes",
     "vsplit",
 ]
 
@@ -166,6 +169,11 @@ def narrow(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return getitem(input, (slice(None),) * axis + (slice(first, first + length),))
 
 
+def narrow_copy(input: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """``narrow`` as a copy."""
+    return clone(narrow(input, dim, start, length))
+
+
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """All entries along an axis, without it; views."""
     check_tensor("unbind", input)
@@ -177,6 +185,11 @@ def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) ->
     """``split`` by a list of sizes."""
     check_tensor("split_with_sizes", input)
     return split(input, listed("split_with_sizes", "split_sizes", split_sizes), dim)
+
+
+def unsafe_split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """``split_with_sizes``, which is as safe."""
+    return split_with_sizes(input, split_sizes, dim)
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:

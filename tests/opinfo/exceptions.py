@@ -13,6 +13,7 @@ SPECIAL: dict[str, Callable[..., Any]] = {
     "linalg.pinv.singular": lambda a, b: alpha.linalg.pinv(a @ b.transpose(-1, -2)),
     "pca_lowrank": lambda a, b, **options: alpha.pca_lowrank(a @ b.transpose(-1, -2), **options),
     "svd_lowrank": lambda a, b, **options: alpha.svd_lowrank(a @ b.transpose(-1, -2), **options),
+    "_segment_reduce": alpha.segment_reduce,
     "einsum": lambda operands, equation: alpha.einsum(equation, *operands),
     "nn.functional.embedding": lambda weight, index, **options: F.embedding(index, weight, **options),
     "nn.functional.embedding_bag": lambda weight, index, **options: F.embedding_bag(index, weight, **options),
@@ -35,6 +36,7 @@ NOT_COMPARED: dict[str, str] = {
         ),
         _RANDOM,
     ),
+    **dict.fromkeys(("empty_permuted", "empty_strided", "new_empty_strided"), "its results are uninitialised"),
     "as_strided.partial_views": _STORAGE,
     "as_strided_scatter": "PyTorch's gradient of the input is not 0 where it is overwritten",
     "cov": "PyTorch computes with its samples' float32 weights, and is off by float32's rounding",
@@ -58,6 +60,7 @@ def is_random(operation: Any, sample: Any) -> bool:
 
 
 REFUSED: dict[str, str] = {
+    "histogramdd": "some samples have edges that do not ascend",
     "nn.functional.batch_norm": "a tensor without channels is taken for a mistake",
     "nn.functional.cosine_similarity": "tensors without axes have no vectors",
     "nn.functional.multi_margin_loss": "tensors without axes have no classes",
