@@ -14,12 +14,14 @@ from alpha.nn.activation import (
     Sigmoid,
     SiLU,
     Softmax,
+    Softmax2d,
     Softmin,
     Softplus,
     Softsign,
     Tanh,
     Tanhshrink,
 )
+from alpha.nn.adaptive_softmax import AdaptiveLogSoftmaxWithLoss
 from alpha.nn.attention import MultiheadAttention
 from alpha.nn.cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
 from alpha.nn.containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
@@ -27,11 +29,9 @@ from alpha.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose
 from alpha.nn.distance import Bilinear, CosineSimilarity, PairwiseDistance
 from alpha.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
 from alpha.nn.embedding import Embedding, EmbeddingBag
-from alpha.nn.instance_norm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LocalResponseNorm
+from alpha.nn.instance_norm import CrossMapLRN2d, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, LocalResponseNorm
 from alpha.nn.layer_norm import GroupNorm, LayerNorm, RMSNorm
 from alpha.nn.lazy import (
-    LazyBatchNorm1d,
-    LazyBatchNorm2d,
     LazyConv1d,
     LazyConv2d,
     LazyConv3d,
@@ -41,6 +41,14 @@ from alpha.nn.lazy import (
     LazyLinear,
     UninitializedBuffer,
     UninitializedParameter,
+)
+from alpha.nn.lazy_norm import (
+    LazyBatchNorm1d,
+    LazyBatchNorm2d,
+    LazyBatchNorm3d,
+    LazyInstanceNorm1d,
+    LazyInstanceNorm2d,
+    LazyInstanceNorm3d,
 )
 from alpha.nn.linear import Linear
 from alpha.nn.loss import (
@@ -60,6 +68,7 @@ from alpha.nn.loss import (
     MultiLabelSoftMarginLoss,
     MultiMarginLoss,
     NLLLoss,
+    NLLLoss2d,
     PoissonNLLLoss,
     SmoothL1Loss,
     SoftMarginLoss,
@@ -86,7 +95,7 @@ from alpha.nn.padding import (
     ZeroPad3d,
 )
 from alpha.nn.parallel import DataParallel
-from alpha.nn.parameter import Parameter
+from alpha.nn.parameter import Buffer, Parameter
 from alpha.nn.piecewise import (
     CELU,
     ELU,
@@ -97,6 +106,7 @@ from alpha.nn.piecewise import (
     Hardtanh,
     PReLU,
     ReLU6,
+    RReLU,
     Softshrink,
     Threshold,
 )
@@ -147,6 +157,7 @@ __all__ = [
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
+    "AdaptiveLogSoftmaxWithLoss",
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
@@ -161,6 +172,7 @@ __all__ = [
     "BatchNorm2d",
     "BatchNorm3d",
     "Bilinear",
+    "Buffer",
     "CTCLoss",
     "ChannelShuffle",
     "CircularPad1d",
@@ -178,6 +190,7 @@ __all__ = [
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
+    "CrossMapLRN2d",
     "DataParallel",
     "Dropout",
     "Dropout1d",
@@ -212,12 +225,16 @@ __all__ = [
     "LayerNorm",
     "LazyBatchNorm1d",
     "LazyBatchNorm2d",
+    "LazyBatchNorm3d",
     "LazyConv1d",
     "LazyConv2d",
     "LazyConv3d",
     "LazyConvTranspose1d",
     "LazyConvTranspose2d",
     "LazyConvTranspose3d",
+    "LazyInstanceNorm1d",
+    "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d",
     "LazyLinear",
     "LeakyReLU",
     "Linear",
@@ -241,6 +258,7 @@ __all__ = [
     "MultiMarginLoss",
     "MultiheadAttention",
     "NLLLoss",
+    "NLLLoss2d",
     "PReLU",
     "PairwiseDistance",
     "Parameter",
@@ -253,6 +271,7 @@ __all__ = [
     "RNNBase",
     "RNNCell",
     "RNNCellBase",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "ReflectionPad1d",
@@ -267,6 +286,7 @@ __all__ = [
     "SmoothL1Loss",
     "SoftMarginLoss",
     "Softmax",
+    "Softmax2d",
     "Softmin",
     "Softplus",
     "Softshrink",

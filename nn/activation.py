@@ -5,8 +5,10 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number, whole
-from alpha.errors import ArgumentError
+from alpha.errors import ArgumentError, ShapeError
+from alpha.functions.operands import check_float
 from alpha.nn.arguments import choice
+from alpha.nn.layout import ImageLayer
 from alpha.nn.module import Module
 
 
@@ -170,6 +172,25 @@ class Softmax(_AlongAxis):
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
         return F.softmax(x, self.dim)
+
+
+class Softmax2d(ImageLayer):
+    """exp(x) / sum(exp(x)) along the channels of images (N, H, W, C), or of one (H, W, C).
+
+    Args:
+        layout: the order of axes, as for ``Conv2d``.
+    """
+
+    def __init__(self, *, layout: str | None = None) -> None:
+        super().__init__()
+        self._set_layout(layout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Images to the same."""
+        check_float("Softmax2d", x)
+        if x.ndim not in (3, 4):
+            raise ShapeError(f"[Softmax2d] expected images with 4 axes or one with 3, got {x.shape}")
+        return F.softmax(x, -3 if self.layout == "NCHW" else -1)
 
 
 class Softmin(_AlongAxis):

@@ -8,9 +8,8 @@ from typing import Any
 import alpha
 from alpha import Tensor
 from alpha import functions as F
-from alpha.arguments import flag, one_of
+from alpha.arguments import flag
 from alpha.errors import ArgumentError, ShapeError
-from alpha.functions.cells import CELLS
 from alpha.functions.operands import check_tensor
 from alpha.functions.recurrent import Steps, recurrent
 from alpha.nn import init
@@ -28,15 +27,16 @@ class RNNCellBase(Module):
     bias_ih: Parameter | None
     bias_hh: Parameter | None
 
-    def __init__(self, kind: str, input_size: int, hidden_size: int, bias: bool) -> None:
-        """``kind``: as for ``alpha.functions.recurrent``."""
+    _kind: str
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int) -> None:
+        """``num_chunks``: vectors as long as the state that a step's products have, 4 for the LSTM."""
         super().__init__()
         name = type(self).__name__
-        self._kind = kind
         self.input_size = positive(input_size, "input_size", name)
         self.hidden_size = positive(hidden_size, "hidden_size", name)
         self.bias = flag(name, "bias", bias)
-        rows = CELLS[one_of(type(self).__name__, "kind", kind, list(CELLS))].gates * self.hidden_size
+        rows = positive(num_chunks, "num_chunks", name) * self.hidden_size
         self.weight_ih = empty_parameter(rows, self.input_size)
         self.weight_hh = empty_parameter(rows, self.hidden_size)
         self.bias_ih = empty_parameter(rows) if self.bias else None
@@ -86,7 +86,8 @@ class RNNCell(RNNCellBase):
 
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh") -> None:
         self.nonlinearity = choice(nonlinearity, ("tanh", "relu"), "nonlinearity", "RNNCell")
-        super().__init__(nonlinearity, input_size, hidden_size, bias)
+        super().__init__(input_size, hidden_size, bias, num_chunks=1)
+        self._kind = self.nonlinearity
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """(batch, input_size), or (input_size,), and the state before, 0 by default, to the state after."""
@@ -100,8 +101,10 @@ class RNNCell(RNNCellBase):
 class LSTMCell(RNNCellBase):
     """A step of an LSTM; arguments as for RNNCell."""
 
+    _kind = "lstm"
+
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
-        super().__init__("lstm", input_size, hidden_size, bias)
+        super().__init__(input_size, hidden_size, bias, num_chunks=4)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         """(batch, input_size), or (input_size,), and (state, cell) before, 0 by default, to (state, cell) after."""
@@ -114,8 +117,10 @@ class LSTMCell(RNNCellBase):
 class GRUCell(RNNCellBase):
     """A step of a GRU; arguments as for RNNCell."""
 
+    _kind = "gru"
+
     def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
-        super().__init__("gru", input_size, hidden_size, bias)
+        super().__init__(input_size, hidden_size, bias, num_chunks=3)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """(batch, input_size), or (input_size,), and the state before, 0 by default, to the state after."""

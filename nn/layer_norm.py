@@ -131,6 +131,7 @@ class GroupNorm(Affine, ImageLayer):
         num_channels: the number of channels.
         eps: added to the variance.
         affine: whether weight and bias, one per channel, are learned.
+        bias: whether a bias is learned beside the weight.
         layout: the order of axes, as for ``Conv2d``.
     """
 
@@ -141,6 +142,7 @@ class GroupNorm(Affine, ImageLayer):
         eps: float = 1e-5,
         affine: bool = True,
         *,
+        bias: bool = True,
         layout: str | None = None,
     ) -> None:
         self.num_groups = positive(num_groups, "num_groups", "GroupNorm")
@@ -151,7 +153,7 @@ class GroupNorm(Affine, ImageLayer):
                 f"num_channels={num_channels}"
             )
         self.affine = affine = flag("GroupNorm", "affine", affine)
-        super().__init__((self.num_channels,), eps, affine, affine)
+        super().__init__((self.num_channels,), eps, affine, flag("GroupNorm", "bias", bias) and affine)
         self._set_layout(layout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -167,4 +169,5 @@ class GroupNorm(Affine, ImageLayer):
         return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps, layout=self.layout)
 
     def extra_repr(self) -> str:
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        parts = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+        return f"{parts}, bias={self.bias is not None}"

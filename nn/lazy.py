@@ -24,8 +24,7 @@ from alpha.nn.conv import (
 )
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
-from alpha.nn.norm import BatchNorm, BatchNorm1d, BatchNorm2d
-from alpha.nn.parameter import Parameter
+from alpha.nn.parameter import Buffer, Parameter
 
 
 class _Uninitialized:
@@ -72,19 +71,19 @@ class UninitializedParameter(_Uninitialized, Parameter):
         super().__init__(empty(0), requires_grad)
 
 
-class UninitializedBuffer(_Uninitialized, Tensor):
-    """A buffer whose shape is not known yet: ``materialize`` gives it one, and it is a Tensor.
+class UninitializedBuffer(_Uninitialized, Buffer):
+    """A buffer whose shape is not known yet: ``materialize`` gives it one, and it is a Buffer.
 
     Args:
         requires_grad: whether backward fills ``.grad``.
+        persistent: whether it is part of the state_dict.
     """
 
     __slots__ = ()
-    _becomes = Tensor
+    _becomes = Buffer
 
-    def __init__(self, requires_grad: bool = False) -> None:
-        made = empty(0)
-        super().__init__(made.storage, made.offset, made.shape, made.strides, made.dtype)
+    def __init__(self, requires_grad: bool = False, persistent: bool = True) -> None:
+        super().__init__(empty(0), persistent=persistent)
         self.requires_grad = flag("UninitializedBuffer", "requires_grad", requires_grad)
 
 
@@ -203,11 +202,13 @@ class _LazyPlainConvNd(_LazyConvNd, PlainConvNd):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: str = "zeros",
         *,
         layout: str | None = None,
     ) -> None:
         least = positive(groups, "groups", type(self).__name__)
-        super().__init__(least, out_channels, kernel_size, stride, padding, dilation, groups, bias, layout=layout)
+        options = stride, padding, dilation, groups, bias, padding_mode
+        super().__init__(least, out_channels, kernel_size, *options, layout=layout)
         self.in_channels = 0
         self._wait("weight", "bias")
 
@@ -243,12 +244,13 @@ class _LazyConvTransposeNd(_LazyConvNd, ConvTransposeNd):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: str = "zeros",
         *,
         layout: str | None = None,
     ) -> None:
         least = positive(groups, "groups", type(self).__name__)
-        sizes = stride, padding, output_padding
-        super().__init__(least, out_channels, kernel_size, *sizes, groups, bias, dilation, layout=layout)
+        options = stride, padding, output_padding, groups, bias, dilation, padding_mode
+        super().__init__(least, out_channels, kernel_size, *options, layout=layout)
         self.in_channels = 0
         self._wait("weight", "bias")
 
@@ -269,44 +271,3 @@ class LazyConvTranspose3d(_LazyConvTransposeNd, ConvTranspose3d):
     """A ConvTranspose3d whose ``in_channels`` are the first input's; arguments as for ConvTranspose3d."""
 
     cls_to_become = ConvTranspose3d
-
-
-class _LazyBatchNorm(LazyModule, BatchNorm):
-    """Base of the batch normalisations whose ``num_features`` are the first input's channels."""
-
-    def __init__(
-        self,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        *,
-        layout: str | None = None,
-    ) -> None:
-        super().__init__(1, eps, momentum, affine, track_running_stats, layout=layout)
-        self.num_features = 0
-        self._wait("weight", "bias", "running_mean", "running_var")
-
-    def initialize_parameters(self, x: Tensor) -> None:
-        if x.ndim not in self.axes:
-            forms = self.forms[self.layout]
-            raise ShapeError(f"[{type(self).__name__}] expected an input {forms}, got shape {x.shape}")
-        self.num_features = x.shape[self._channel_axis(x.ndim)]
-        waiting = self._waiting()
-        for one in waiting.values():
-            one.materialize((self.num_features,))
-        if waiting:
-            self.reset_running_stats()
-            self.reset_parameters()
-
-
-class LazyBatchNorm1d(_LazyBatchNorm, BatchNorm1d):
-    """A BatchNorm1d whose ``num_features`` are the first input's channels; arguments as for BatchNorm1d."""
-
-    cls_to_become = BatchNorm1d
-
-
-class LazyBatchNorm2d(_LazyBatchNorm, BatchNorm2d):
-    """A BatchNorm2d whose ``num_features`` are the first input's channels; arguments as for BatchNorm2d."""
-
-    cls_to_become = BatchNorm2d

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 from alpha import functions as F
@@ -55,6 +56,14 @@ class CrossEntropyLoss(_Loss, function=F.cross_entropy, inputs=2):
 
 class NLLLoss(_Loss, function=F.nll_loss, inputs=2):
     """-input[target] of log-probabilities; arguments as for ``CrossEntropyLoss``."""
+
+
+class NLLLoss2d(NLLLoss):
+    """``NLLLoss``, of which it is an older name; making one warns."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn("[NLLLoss2d] is an older name: use NLLLoss", FutureWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
 
 
 class L1Loss(_Loss, function=F.l1_loss, inputs=2, options=_OLDER):

@@ -13,7 +13,7 @@ from alpha.errors import ArgumentError, PartError
 from alpha.nn import state
 from alpha.nn.arguments import text
 from alpha.nn.hooks import Hooked, hooks_of
-from alpha.nn.parameter import Parameter
+from alpha.nn.parameter import Buffer, Parameter
 from alpha.nn.parts import Parts
 
 
@@ -31,8 +31,8 @@ class LoadResult(NamedTuple):
 class Module(Hooked):
     """A layer or a network: subclass it, make its parts in ``__init__`` and write ``forward``.
 
-    Every attribute that is a ``Parameter`` or a ``Module`` is part of it. Those in plain lists, tuples and dicts are
-    not, as in PyTorch: wrap them in ``nn.ModuleList``, ``nn.ModuleDict``, ``nn.ParameterList`` or ``nn.ParameterDict``.
+    Every attribute that is a ``Parameter``, ``Buffer`` or ``Module`` is part of it. Those in plain lists, tuples and
+    dicts are not, as in PyTorch: wrap modules in ``nn.ModuleList`` or ``nn.ModuleDict``, parameters likewise.
 
     Attributes:
         training: whether it is in training mode (BatchNorm, Dropout); set by ``train`` and ``eval``.
@@ -63,14 +63,17 @@ class Module(Hooked):
                 f"[{type(self).__name__}] expected a Module or None for {name}, got a {type(value).__name__}: wrap it "
                 "in a Module, or del the attribute first"
             )
-        if name in self._buffer_names:
+        if name in self._buffer_names or isinstance(value, Buffer):
             self._set_buffer(name, value)
         else:
             super().__setattr__(name, value)
 
     def _set_buffer(self, name: str, value: Any) -> None:
         """Sets an attribute that is a buffer; a Parameter or a Module takes its place, and the name is no buffer's."""
-        if isinstance(value, Parameter | Module):
+        if isinstance(value, Buffer):
+            names = {**self._buffer_names, name: value.persistent}
+            at_once([(dict.update, vars(self), {"_buffer_names": names, name: value})])
+        elif isinstance(value, Parameter | Module):
             kept = {key: persistent for key, persistent in self._buffer_names.items() if key != name}
             at_once([(dict.update, vars(self), {"_buffer_names": kept, name: value})])
         elif value is None or isinstance(value, Tensor):

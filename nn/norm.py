@@ -33,6 +33,7 @@ class BatchNorm(ImageLayer):
         affine: bool = True,
         track_running_stats: bool = True,
         *,
+        bias: bool = True,
         layout: str | None = None,
     ) -> None:
         super().__init__()
@@ -41,10 +42,8 @@ class BatchNorm(ImageLayer):
         self.num_features = positive(num_features, "num_features", name)
         eps = number(name, "eps", eps)
         momentum = None if momentum is None else number(name, "momentum", momentum)
-        affine, track_running_stats = (
-            flag(name, "affine", affine),
-            flag(name, "track_running_stats", track_running_stats),
-        )
+        affine, bias = flag(name, "affine", affine), flag(name, "bias", bias)
+        track_running_stats = flag(name, "track_running_stats", track_running_stats)
         if not eps >= 0 or (momentum is not None and not 0 <= momentum <= 1):
             raise ArgumentError(
                 f"[{name}] expected eps >= 0 and momentum from 0 to 1 or None, got eps={eps} and momentum={momentum}"
@@ -54,7 +53,7 @@ class BatchNorm(ImageLayer):
         self.affine = affine
         self.track_running_stats = track_running_stats
         self.weight = empty_parameter(self.num_features) if affine else None
-        self.bias = empty_parameter(self.num_features) if affine else None
+        self.bias = empty_parameter(self.num_features) if affine and bias else None
         self.register_buffer("running_mean", empty(self.num_features) if track_running_stats else None)
         self.register_buffer("running_var", empty(self.num_features) if track_running_stats else None)
         self.register_buffer("num_batches_tracked", empty(dtype=int64) if track_running_stats else None)
@@ -69,8 +68,9 @@ class BatchNorm(ImageLayer):
 
     def reset_parameters(self) -> None:
         """Sets the weight to 1 and the bias to 0."""
-        if self.weight is not None and self.bias is not None:
+        if self.weight is not None:
             init.ones_(self.weight)
+        if self.bias is not None:
             init.zeros_(self.bias)
 
     def forward(
@@ -135,7 +135,7 @@ class BatchNorm(ImageLayer):
     def extra_repr(self) -> str:
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 
@@ -152,6 +152,7 @@ class BatchNorm1d(BatchNorm):
         momentum: share of the newest batch in the running statistics; None for the average over all batches.
         affine: whether weight and bias are learned.
         track_running_stats: whether there are running statistics; without them each batch's statistics are always used.
+        bias: whether a bias is learned beside the weight.
         layout: the order of axes, as for ``Conv2d``.
     """
 

@@ -1,4 +1,4 @@
-"""Parameter: a tensor that a module trains."""
+"""Parameter and Buffer: tensors that are part of a module by being its attributes."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Buffer(Tensor):
+    """A tensor that belongs to a module's buffers when it is an attribute of it: moved and saved, but not trained.
+
+    Args:
+        data: a tensor, whose memory it shares, or an array or nested lists, which it copies; by default it is empty.
+        persistent: whether it is part of the module's state_dict.
+    """
+
+    def __init__(self, data: Any = None, *, persistent: bool = True) -> None:
+        source = data if isinstance(data, Tensor) else tensor([] if data is None else data)
+        super().__init__(source.storage, source.offset, source.shape, source.strides, source.dtype)
+        self.requires_grad = source.requires_grad
+        self.persistent = flag("Buffer", "persistent", persistent)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import number
+from alpha.errors import ArgumentError
 from alpha.nn import init
 from alpha.nn.activation import InplaceActivation
 from alpha.nn.arguments import empty_parameter, positive
@@ -22,11 +25,22 @@ class ReLU6(InplaceActivation):
 
 
 class Hardtanh(InplaceActivation):
-    """min(max(x, min_val), max_val); ``inplace`` writes it into x."""
+    """min(max(x, min_val), max_val); ``inplace`` writes it into x. ``min_value`` and ``max_value`` are older names."""
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+    def __init__(
+        self,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+        inplace: bool = False,
+        min_value: float | None = None,
+        max_value: float | None = None,
+    ) -> None:
         super().__init__(inplace)
+        min_val = min_val if min_value is None else _renamed("min_value", "min_val", min_value)
+        max_val = max_val if max_value is None else _renamed("max_value", "max_val", max_value)
         self.min_val, self.max_val = number("Hardtanh", "min_val", min_val), number("Hardtanh", "max_val", max_val)
+        if not self.max_val > self.min_val:
+            raise ArgumentError(f"[Hardtanh] expected min_val below max_val, got {min_val} and {max_val}")
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
@@ -34,6 +48,12 @@ class Hardtanh(InplaceActivation):
 
     def extra_repr(self) -> str:
         return f"min_val={self.min_val}, max_val={self.max_val}{', inplace=True' if self.inplace else ''}"
+
+
+def _renamed(older: str, name: str, value: float) -> float:
+    """The value that was given under an older name, with PyTorch's warning."""
+    warnings.warn(f"[Hardtanh] {older} is an older name: use {name}", FutureWarning, stacklevel=3)
+    return value
 
 
 class Hardsigmoid(InplaceActivation):
@@ -112,6 +132,28 @@ class Softshrink(_Shrinking):
     def forward(self, x: Tensor) -> Tensor:
         """Any shape to the same."""
         return F.softshrink(x, self.lambd)
+
+
+class RReLU(InplaceActivation):
+    """LeakyReLU with slopes drawn from lower..upper in training, their mean in evaluation. Xu et al., arXiv 1505.00853.
+
+    Args:
+        lower, upper: between which slopes lie.
+        inplace: whether the result is written into the argument.
+    """
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__(inplace)
+        self.lower, self.upper = number("RReLU", "lower", lower), number("RReLU", "upper", upper)
+        if not self.lower <= self.upper:
+            raise ArgumentError(f"[RReLU] expected lower <= upper, got {lower} and {upper}")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape to the same."""
+        return F.rrelu(x, self.lower, self.upper, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}{', inplace=True' if self.inplace else ''}"
 
 
 class Threshold(InplaceActivation):

@@ -226,7 +226,7 @@ def test_layers_begin_as_pytorchs() -> None:
             np.testing.assert_array_equal(value.numpy(), theirs[key].numpy())
     assert repr(nn.LayerNorm((2, 3))) == "LayerNorm((2, 3), eps=1e-05, elementwise_affine=True, bias=True)"
     assert repr(nn.RMSNorm(3)) == "RMSNorm((3,), eps=None, elementwise_affine=True)"
-    assert repr(nn.GroupNorm(2, 4)) == "GroupNorm(2, 4, eps=1e-05, affine=True)"
+    assert repr(nn.GroupNorm(2, 4)) == "GroupNorm(2, 4, eps=1e-05, affine=True, bias=True)"
 
 
 def test_reset_running_stats(engine: Engine, rng: np.random.Generator) -> None:

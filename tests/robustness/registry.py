@@ -157,6 +157,7 @@ EXCLUDED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
+            "nn.Buffer",
             "nn.Module",
             "nn.ModuleDict",
             "nn.ModuleList",
@@ -174,6 +175,7 @@ EXCLUDED: dict[str, str] = {
     "nn.functional.one_hot": "alpha.one_hot, which has a record",
     **dict.fromkeys(
         (
+            "nn.AdaptiveLogSoftmaxWithLoss",
             "nn.GRU",
             "nn.GRUCell",
             "nn.LSTM",
@@ -195,6 +197,10 @@ EXCLUDED: dict[str, str] = {
         (
             "nn.LazyBatchNorm1d",
             "nn.LazyBatchNorm2d",
+            "nn.LazyBatchNorm3d",
+            "nn.LazyInstanceNorm1d",
+            "nn.LazyInstanceNorm2d",
+            "nn.LazyInstanceNorm3d",
             "nn.LazyConv1d",
             "nn.LazyConv2d",
             "nn.LazyConv3d",
