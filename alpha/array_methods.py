@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpha.errors import ShapeError
+from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions import (
     contraction,
     diagonals,
@@ -205,13 +205,13 @@ class ArrayMethods:
         """The same memory under another shape, ``view(2, -1)``, or its bits read as another dtype."""
         return shapes.view(self, shape[0] if len(shape) == 1 else shape)
 
-    def permute(self: Any, *axes: Any) -> Tensor:
-        """The axes in another order; a view."""
-        return shapes.permute(self, _sequence(axes))
+    def permute(self: Any, *axes: Any, dims: Any = None) -> Tensor:
+        """The axes in another order, ``permute(1, 0)`` or ``permute(dims=(1, 0))``; a view."""
+        return shapes.permute(self, _sequence(axes if dims is None else _named("permute", axes, dims)))
 
-    def expand(self: Any, *shape: Any) -> Tensor:
-        """Broadcast to a shape; a view."""
-        return shapes.expand(self, _sequence(shape))
+    def expand(self: Any, *shape: Any, size: Any = None) -> Tensor:
+        """Broadcast to a shape, ``expand(2, -1)`` or ``expand(size=(2, -1))``; a view."""
+        return shapes.expand(self, _sequence(shape if size is None else _named("expand", shape, size)))
 
     def broadcast_to(self: Any, *shape: Any) -> Tensor:
         """Repeated to a shape that it broadcasts to; a view."""
@@ -236,9 +236,9 @@ class ArrayMethods:
             raise ShapeError(f"[repeat] expected a count for each of {self.ndim} axes or more, got {counts}: add 1s")
         return joining.tile(self, counts)
 
-    def tile(self: Any, *repeats: Any) -> Tensor:
+    def tile(self: Any, *repeats: Any, dims: Any = None) -> Tensor:
         """Repeated so many times along each axis; missing leading counts are 1."""
-        return joining.tile(self, _sequence(repeats))
+        return joining.tile(self, _sequence(repeats if dims is None else _named("tile", repeats, dims)))
 
     def flip(self: Any, *dims: int) -> Tensor:
         """The elements in reverse order along axes; a copy."""
@@ -284,6 +284,15 @@ class ArrayMethods:
     unsqueeze_ = shape_in_place.unsqueeze_
 
     fill_diagonal_ = diagonals.fill_diagonal_
+
+
+def _named(function: str, values: tuple[Any, ...], named: Any) -> tuple[Any, ...]:
+    """What is given by name; ArgumentError where it is given without one, too."""
+    if values:
+        raise ArgumentError(
+            f"[{function}] expected numbers or their name, got {described(values)} and {described(named)}"
+        )
+    return (named,)
 
 
 def _sequence(values: tuple[Any, ...]) -> tuple[int, ...]:

@@ -20,7 +20,6 @@ from alpha.tensor import Tensor
 class FactMethods:
     """What Tensor tells of itself; ``self`` is a Tensor."""
 
-    is_conj = facts.is_conj
     is_inference = facts.is_inference
     is_neg = facts.is_neg
     is_nonzero = facts.is_nonzero

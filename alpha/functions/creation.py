@@ -46,21 +46,31 @@ def _finish(out: Tensor, requires_grad: bool) -> Tensor:
 
 def empty(
     *shape: Any,
+    size: Any = None,
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
 ) -> Tensor:
-    """An uninitialised tensor: ``empty(2, 3)`` or ``empty((2, 3))``."""
+    """An uninitialised tensor: ``empty(2, 3)``, ``empty((2, 3))`` or ``empty(size=(2, 3))``."""
+    if size is not None:
+        shape = named_size("empty", shape, size)
     engine = engine if device is None else chosen("empty", engine, device)
     where = engines.default_engine() if engine is None else engines.resolve(engine)
     out = where.empty(shape_of("empty", shape), dtypes.as_dtype(dtype, "empty"))
     return out if requires_grad is False else _finish(out, requires_grad)
 
 
+def named_size(function: str, shape: tuple[Any, ...], size: Any) -> tuple[Any, ...]:
+    """A shape that is given as ``size=``; ArgumentError where lengths are given, too."""
+    if shape:
+        raise ArgumentError(f"[{function}] expected lengths or size=, got {described(shape)} and {described(size)}")
+    return (size,)
+
+
 def full(
-    shape: Any,
-    value: Number,
+    size: Any,
+    fill_value: Number,
     *,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
@@ -69,9 +79,9 @@ def full(
 ) -> Tensor:
     """A tensor with one number in each element; without ``dtype`` bool, int64 or float32 as the number is."""
     engine = engine if device is None else chosen("full", engine, device)
-    kind = dtypes.of_scalar(value) if dtype is None else dtype
-    given = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    return _constant("full", _lengths(given), value, kind, requires_grad, engine)
+    kind = dtypes.of_scalar(fill_value) if dtype is None else dtype
+    given = tuple(size) if isinstance(size, tuple | list) else (size,)
+    return _constant("full", _lengths(given), fill_value, kind, requires_grad, engine)
 
 
 def _constant(
@@ -95,31 +105,37 @@ def _lengths(shape: tuple[Any, ...]) -> Any:
 
 def zeros(
     *shape: Any,
+    size: Any = None,
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
 ) -> Tensor:
-    """A tensor of zeros: ``zeros(2, 3)`` or ``zeros((2, 3))``."""
+    """A tensor of zeros: ``zeros(2, 3)``, ``zeros((2, 3))`` or ``zeros(size=(2, 3))``."""
+    if size is not None:
+        shape = named_size("zeros", shape, size)
     engine = engine if device is None else chosen("zeros", engine, device)
     return _constant("zeros", _lengths(shape), 0, dtype, requires_grad, engine)
 
 
 def ones(
     *shape: Any,
+    size: Any = None,
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
 ) -> Tensor:
-    """A tensor of ones: ``ones(2, 3)`` or ``ones((2, 3))``."""
+    """A tensor of ones: ``ones(2, 3)``, ``ones((2, 3))`` or ``ones(size=(2, 3))``."""
+    if size is not None:
+        shape = named_size("ones", shape, size)
     engine = engine if device is None else chosen("ones", engine, device)
     return _constant("ones", _lengths(shape), 1, dtype, requires_grad, engine)
 
 
 def full_like(
     x: Tensor,
-    value: Number,
+    fill_value: Number,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     *,
@@ -129,13 +145,13 @@ def full_like(
     """A tensor of the same shape, memory order and (unless given) engine and dtype with one number in each element."""
     elsewhere = engine is not None or device is not None
     if dtype is None and requires_grad is False and not elsewhere:
-        found: Tensor | None = FULL_LIKE.launch(x, int(value) if type(value) is bool else value)
+        found: Tensor | None = FULL_LIKE.launch(x, int(fill_value) if type(fill_value) is bool else fill_value)
         if found is not None:
             return found
     check_tensor("full_like", x)
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")
-    check_value("full_like", value, kind)
-    return _finish(_placed("full_like", filled(x, value, kind), engine, device), requires_grad)
+    check_value("full_like", fill_value, kind)
+    return _finish(_placed("full_like", filled(x, fill_value, kind), engine, device), requires_grad)
 
 
 def empty_like(
@@ -246,23 +262,23 @@ def _is_bound(value: Any) -> bool:
 
 
 def eye(
-    rows: int,
-    columns: int | None = None,
+    n: int,
+    m: int | None = None,
     *,
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
 ) -> Tensor:
-    """Ones on the diagonal, zeros elsewhere."""
+    """Ones on the diagonal, zeros elsewhere: n rows and m columns, as many as rows by default."""
     engine = engine if device is None else chosen("eye", engine, device)
     where = engines.default_engine() if engine is None else engine
-    width = rows if columns is None else columns
+    width = n if m is None else m
     if requires_grad is False:
-        found: Tensor | None = EYE.launch(where, rows, width, dtype)
+        found: Tensor | None = EYE.launch(where, n, width, dtype)
         if found is not None:
             return found
-    (height, width), kind = shape_of("eye", ((rows, width),)), dtypes.as_dtype(dtype, "eye")
+    (height, width), kind = shape_of("eye", ((n, width),)), dtypes.as_dtype(dtype, "eye")
     return _finish(engines.resolve(where).eye(height, width, kind), requires_grad)
 
 

@@ -10,7 +10,7 @@ from alpha.arguments import flag, number, shape_of, whole
 from alpha.autograd import Function
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
-from alpha.functions.creation import DeviceLike, EngineLike
+from alpha.functions.creation import DeviceLike, EngineLike, named_size
 from alpha.functions.elementwise import cast, clamp, floor, log, lt, minimum
 from alpha.functions.inplace import write
 from alpha.functions.operands import check_float, check_tensor, compute
@@ -46,6 +46,7 @@ def _made(draw: Draw, engine: EngineLike, device: DeviceLike, requires_grad: boo
 
 def rand(
     *shape: Any,
+    size: Any = None,
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,
@@ -53,12 +54,14 @@ def rand(
     generator: Generator | None = None,
 ) -> Tensor:
     """Random numbers in [0, 1), from a generator or else ``alpha.manual_seed``'s sequence."""
+    shape = shape if size is None else named_size("rand", shape, size)
     draw = random.draw_uniform(shape_of("rand", shape), dtype=dtypes.as_dtype(dtype, "rand"), generator=generator)
     return _made(draw, engine, device, requires_grad)
 
 
 def randn(
     *shape: Any,
+    size: Any = None,
     dtype: dtypes.DtypeLike = dtypes.float32,
     requires_grad: bool = False,
     engine: EngineLike = None,
@@ -66,6 +69,7 @@ def randn(
     generator: Generator | None = None,
 ) -> Tensor:
     """Random numbers of the standard normal distribution, from a generator or else ``alpha.manual_seed``'s sequence."""
+    shape = shape if size is None else named_size("randn", shape, size)
     draw = random.draw_normal(shape_of("randn", shape), dtype=dtypes.as_dtype(dtype, "randn"), generator=generator)
     return _made(draw, engine, device, requires_grad)
 

@@ -7,7 +7,7 @@ from alpha.errors import ShapeError
 from alpha.functions.operands import check_tensor
 from alpha.tensor import Tensor
 
-__all__ = ["is_conj", "is_inference", "is_neg", "is_nonzero", "is_same_size", "is_signed", "numel"]
+__all__ = ["is_inference", "is_neg", "is_nonzero", "is_same_size", "is_signed", "numel"]
 
 
 def numel(input: Tensor) -> int:
@@ -35,12 +35,6 @@ def is_signed(input: Tensor) -> bool:
     check_tensor("is_signed", input)
     kind = input.dtype
     return dtypes.is_float(kind) or dtypes.is_complex(kind) or dtypes.limits(kind)[0] < 0
-
-
-def is_conj(input: Tensor) -> bool:
-    """False: conjugates are computed at once, none is noted for later."""
-    check_tensor("is_conj", input)
-    return False
 
 
 def is_neg(input: Tensor) -> bool:

@@ -271,11 +271,15 @@ class Copy(Function):
         return dx, summed_to(grad, self.shape) if self.needs[1] else None
 
 
-def copy_(x: Tensor, source: Any) -> Tensor:
-    """``x[...] = source``: a tensor (converted to x's dtype), an array or a number that x's dtype holds. Returns x."""
-    if written(COPY_INTO, x, source):
+def copy_(x: Tensor, other: Any, non_blocking: bool = False) -> Tensor:
+    """``x[...] = other``: a tensor (converted to x's dtype), an array or a number that x's dtype holds. Returns x.
+
+    ``non_blocking`` has no effect.
+    """
+    if written(COPY_INTO, x, other):
         return x
     check_tensor("copy_", x)
+    source = other
     if isinstance(source, Tensor) and source.engine is not x.engine:
         source = source.to(x.engine)
     if isinstance(source, Tensor | np.ndarray):

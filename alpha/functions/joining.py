@@ -168,7 +168,12 @@ def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return _joined(CONCAT, call(Concat, *found, axis=axis), (found, dim, None), (found, axis, None))
 
 
-cat = concatenate = concat
+cat = concat
+
+
+def concatenate(tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None) -> Tensor:
+    """``concat``, whose axis has NumPy's name, too."""
+    return concat(tensors, dim if axis is None else axis)
 
 
 def _joined(known: Launches, result: Tensor, given: tuple[Any, ...], followed: tuple[Any, ...]) -> Tensor:

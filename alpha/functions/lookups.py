@@ -58,10 +58,10 @@ class GatherAlong(Function):
 # -- by position along an axis -----------------------------------------------------------------------------------
 
 
-def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """out[i][j][k] = input[i][index[i][j][k]][k] for dim 1, and likewise for others; index has input's number of axes.
 
-    Along the other axes index may be shorter than input.
+    Along the other axes index may be shorter than input. ``sparse_grad`` has no effect: gradients are dense.
     """
     found: Tensor | None = GATHER_ALONG.launch_outside(input, dim, index)
     if found is not None:

@@ -74,8 +74,21 @@ def _places(shape: Shape, strides: Shape, sizes: Shape, axis: int) -> list[tuple
     ]
 
 
-def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views."""
+def split(
+    tensor: Tensor,
+    split_size_or_sections: int | Sequence[int] | None = None,
+    dim: int = 0,
+    *,
+    split_size: int | Sequence[int] | None = None,
+) -> tuple[Tensor, ...]:
+    """Pieces of a size (the last may be smaller), or of the sizes in a list, along an axis; views.
+
+    ``split_size``: the method's name for the second argument.
+    """
+    if split_size is not None:
+        if split_size_or_sections is not None:
+            raise ArgumentError("[split] expected one of split_size and split_size_or_sections, got both")
+        split_size_or_sections = split_size
     if not isinstance(tensor, Tensor):
         check_tensor("split", tensor)
     axis = one_axis("split", dim, len(tensor.shape))
