@@ -225,9 +225,9 @@ def _without_one(rest: Array) -> None:
 
 def _without_two(rest: Array) -> None:
     """Two columns of L below a block of two rows, and the rest of each matrix without their part."""
-    beside, columns = rest[:, 1, 0, None], rest[:, 2:, :2].copy()
-    upper, lower = rest[:, 0, 0, None] / beside, rest[:, 1, 1, None] / beside
-    scale = 1 / ((upper * lower - 1) * beside)
+    corner, columns = rest[:, 1, 0, None], rest[:, 2:, :2].copy()
+    upper, lower = rest[:, 0, 0, None] / corner, rest[:, 1, 1, None] / corner
+    scale = 1 / ((upper * lower - 1) * corner)
     first = (lower * columns[:, :, 0] - columns[:, :, 1]) * scale
     second = (upper * columns[:, :, 1] - columns[:, :, 0]) * scale
     factors = np.stack([first, second], -1)

@@ -189,7 +189,8 @@ def checked_pivots(name: str, packed: Tensor, pivots: Any, shape: tuple[int, ...
         raise ShapeError(
             f"[{name}] expected pivots of shape {shape} for packed factors of shape {packed.shape}, got {pivots.shape}"
         )
-    values, rows = pivots.engine.to_numpy(pivots), packed.shape[-2]
+    values: Array = pivots.engine.to_numpy(pivots)
+    rows = packed.shape[-2]
     sizes = np.abs(values.astype(np.int64)) if signed else values
     if sizes.size and not 1 <= sizes.min() <= sizes.max() <= rows:
         raise IndexingError(

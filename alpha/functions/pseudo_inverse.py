@@ -10,7 +10,7 @@ from alpha.arguments import broadcast_shapes, flag, number
 from alpha.autograd import Function
 from alpha.errors import ArgumentError
 from alpha.functions.linalg import matmul
-from alpha.functions.operands import call
+from alpha.functions.operands import call, check_room
 from alpha.functions.shape import expand
 from alpha.functions.solving import check_matrix, on_host, swapped
 from alpha.tensor import Tensor
@@ -36,6 +36,7 @@ class Tolerances:
             relative = self._array(name, "rtol", rtol)
         self.absolute, self.relative = absolute, np.asarray(relative, matrices.dtype)
         self.batch = broadcast_shapes(name, [matrices.shape[:-2], self.absolute.shape, self.relative.shape])
+        check_room(matrices.engine, (*self.batch, *matrices.shape[-2:]), matrices.dtype)
 
     @staticmethod
     def _array(name: str, argument: str, value: Any) -> Array:
@@ -45,6 +46,7 @@ class Tolerances:
             raise ArgumentError(
                 f"[{name}] expected {argument} without a gradient, got one that requires grad: detach it"
             )
+        check_room(value.engine, value.shape, value.dtype)  # NumPy copies what is expanded
         return value.engine.to_numpy(value)
 
     def exceeded(self, singular: Array) -> Array:
