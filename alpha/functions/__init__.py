@@ -62,11 +62,14 @@ from alpha.functions import scattering as _scattering
 from alpha.functions import segments as _segments
 from alpha.functions import selection as _selection
 from alpha.functions import shape as _shape
+from alpha.functions import short_time as _short_time
 from alpha.functions import solving as _solving
 from alpha.functions import sorting as _sorting
 from alpha.functions import special as _special
+from alpha.functions import special_gamma as _special_gamma
 from alpha.functions import splitting as _splitting
 from alpha.functions import statistics as _statistics
+from alpha.functions import time_first as _time_first
 from alpha.functions import transcendental as _transcendental
 from alpha.functions import triangular as _triangular
 from alpha.functions import unpooling as _unpooling
@@ -135,11 +138,14 @@ from alpha.functions.scattering import *  # noqa: F403
 from alpha.functions.segments import *  # noqa: F403
 from alpha.functions.selection import *  # noqa: F403
 from alpha.functions.shape import *  # noqa: F403
+from alpha.functions.short_time import *  # noqa: F403
 from alpha.functions.solving import *  # noqa: F403
 from alpha.functions.sorting import *  # noqa: F403
 from alpha.functions.special import *  # noqa: F403
+from alpha.functions.special_gamma import *  # noqa: F403
 from alpha.functions.splitting import *  # noqa: F403
 from alpha.functions.statistics import *  # noqa: F403
+from alpha.functions.time_first import *  # noqa: F403
 from alpha.functions.transcendental import *  # noqa: F403
 from alpha.functions.triangular import *  # noqa: F403
 from alpha.functions.unpooling import *  # noqa: F403
@@ -208,11 +214,14 @@ __all__ += _scattering.__all__
 __all__ += _segments.__all__
 __all__ += _selection.__all__
 __all__ += _shape.__all__
+__all__ += _short_time.__all__
 __all__ += _solving.__all__
 __all__ += _sorting.__all__
 __all__ += _special.__all__
+__all__ += _special_gamma.__all__
 __all__ += _splitting.__all__
 __all__ += _statistics.__all__
+__all__ += _time_first.__all__
 __all__ += _transcendental.__all__
 __all__ += _triangular.__all__
 __all__ += _unpooling.__all__

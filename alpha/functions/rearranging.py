@@ -13,7 +13,7 @@ from alpha.functions.operands import check_tensor
 from alpha.functions.shape import permute, reshape
 from alpha.tensor import Tensor
 
-__all__ = ["channel_shuffle", "pixel_shuffle", "pixel_unshuffle"]
+__all__ = ["channel_shuffle", "native_channel_shuffle", "pixel_shuffle", "pixel_unshuffle"]
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int, *, layout: str | None = None) -> Tensor:
@@ -72,3 +72,6 @@ def channel_shuffle(input: Tensor, groups: int, *, layout: str | None = None) ->
     split = reshape(input, (*others, groups, c // groups))
     axes = (*range(len(others)), len(others) + 1, len(others))
     return reshape(permute(split, axes), input.shape)
+
+
+native_channel_shuffle = channel_shuffle  # PyTorch's other name

@@ -7,6 +7,7 @@ from typing import Any
 
 import alpha
 from alpha import nn, optim
+from alpha.functions import with_indices
 from alpha.nn.function_layer import FunctionLayer
 from tests.robustness.records import RECORDS
 
@@ -21,6 +22,25 @@ _DEVICE = "needs a second engine"
 _CALLS = "calls one function that has a record"
 _OPINFO = "PyTorch's own samples hold its results and gradients (tests/opinfo), hostile.py its errors"
 _WRITES = "writes into a tensor what a function with a record makes of it, as others do that have records"
+
+_SETS_NOTHING = "sets or tells how the process computes, draws or prints: test_settings tries it"
+_BECOMES = "a tensor becomes a view of itself or gets other memory: test_shape_in_place compares it with PyTorch"
+
+_SETTINGS = """
+are_deterministic_algorithms_enabled get_default_device get_deterministic_debug_mode get_float32_matmul_precision
+get_num_threads get_rng_state initial_seed is_deterministic_algorithms_warn_only_enabled seed set_default_device
+set_deterministic_debug_mode set_float32_matmul_precision set_num_threads set_printoptions set_rng_state typename
+use_deterministic_algorithms
+"""
+
+_FACTS = "is_inference is_neg is_nonzero is_same_size is_signed numel"
+_FACT_METHODS = """
+apply_ data_ptr get_device is_pinned is_set_to is_shared map2_ map_ ndimension nelement new new_empty_strided
+pin_memory share_memory_ storage_offset to_dense type
+"""
+_SHAPES_IN_PLACE = """
+as_strided_ detach_ resize_ resize_as_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_
+"""
 
 _LEAF_METHODS = """
 __init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__
@@ -58,7 +78,7 @@ atan2_ atan_ atanh_ bitwise_and_ bitwise_left_shift_ bitwise_not_ bitwise_or_ bi
 clamp_max_ clamp_min_ clip_ copysign_ cosh_ cumsum_ deg2rad_ digamma_ divide_ erfc_ erfinv_ exp2_ fix_ float_power_
 fmod_ frac_ gcd_ greater_ greater_equal_ heaviside_ hypot_ i0_ lcm_ ldexp_ lerp_ less_ less_equal_ lgamma_ log10_
 log2_ logit_ masked_fill_ multiply_ mvlgamma_ nan_to_num_ negative_ nextafter_ not_equal_ polygamma_ rad2deg_ relu_
-round_ sgn_ sinc_ sinh_ subtract_ tan_ true_divide_ trunc_ xlogy_
+igamma_ igammac_ round_ sgn_ sinc_ sinh_ subtract_ tan_ true_divide_ trunc_ xlogy_
 """
 
 _WRITING = "celu_ elu_ hardtanh_ leaky_relu_ relu_ rrelu_ selu_ threshold_"
@@ -119,6 +139,19 @@ EXCLUDED: dict[str, str] = {
         ),
         _NO_FUNCTION,
     ),
+    **dict.fromkeys([f"alpha.{name}" for name in _SETTINGS.split()], _SETS_NOTHING),
+    **dict.fromkeys([f"alpha.Tensor.{name}" for name in _SHAPES_IN_PLACE.split()], _BECOMES),
+    **dict.fromkeys(
+        [f"alpha.{name}" for name in _FACTS.split()] + [f"alpha.Tensor.{name}" for name in _FACT_METHODS.split()],
+        "tells what a tensor is, or does what test_facts tries",
+    ),
+    **dict.fromkeys(("alpha.cond", "alpha.while_loop"), "calls functions that it is given: test_facts tries it"),
+    "alpha.histogramdd": _OPINFO,
+    **dict.fromkeys(
+        ("alpha.unsafe_chunk", "alpha.unsafe_split", "alpha.unsafe_split_with_sizes"),
+        "another name of a function that has a record",
+    ),
+    "alpha.to_dlpack": "hands memory to other libraries: test_facts tries it",
     **dict.fromkeys(("alpha.load", "alpha.save"), _FILES),
     **dict.fromkeys([f"alpha.linalg.{name}" for name in alpha.linalg.__all__ if name not in _PRODUCTS], _OPINFO),
     **dict.fromkeys([f"alpha.{name}" for name in _MATRICES.split()], _OPINFO),
@@ -174,6 +207,13 @@ EXCLUDED: dict[str, str] = {
     ),
     "nn.functional.one_hot": "alpha.one_hot, which has a record",
     **dict.fromkeys(
+        [f"{space}.native_channel_shuffle" for space in ("alpha", "nn.functional")], "channel_shuffle has a record"
+    ),
+    **dict.fromkeys(
+        ("alpha.conv_tbc", "nn.functional.conv_tbc", "nn.functional.multi_head_attention_forward"), _COMPOSED
+    ),
+    **dict.fromkeys([f"nn.functional.{name}" for name in with_indices.__all__], _CALLS),
+    **dict.fromkeys(
         (
             "nn.AdaptiveLogSoftmaxWithLoss",
             "nn.GRU",
@@ -228,8 +268,11 @@ EXCLUDED: dict[str, str] = {
             "nn.InstanceNorm2d",
             "nn.InstanceNorm3d",
             "nn.LayerNorm",
+            "nn.CrossMapLRN2d",
             "nn.PReLU",
             "nn.RMSNorm",
+            "nn.RReLU",
+            "nn.Softmax2d",
             "nn.Dropout",
             "nn.Embedding",
             "nn.Flatten",
