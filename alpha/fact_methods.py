@@ -104,8 +104,11 @@ class FactMethods:
     @property
     def retains_grad(self: Any) -> bool:
         """Whether ``retain_grad`` made backward keep its gradient."""
-        retained = None if self._node is None else self._node._retained
-        return retained is not None and self._output in retained
+        if self._node is None:
+            return False
+        retained = self._node._retained
+        # Backward drops what it has done: the gradient is there then.
+        return self.grad is not None or (retained is not None and self._output in retained)
 
     # -- the dtype by PyTorch's names of tensors' types --------------------------------------------------------------
 
