@@ -20,7 +20,7 @@ from alpha.cpu.launches import Call, call_of, constant, learn, of_number, of_res
 from alpha.cpu.loops import diagonal, fill, machine, progression
 from alpha.cpu.loops.elements import Element, element_of
 from alpha.cpu.tasks import Record
-from alpha.dtypes import ALL, is_float, limits
+from alpha.dtypes import ALL, is_float, is_stored, limits
 from alpha.launches import EYE, FULL, FULL_LIKE
 from alpha.records import Scalar
 from alpha.tensor import Storage, Tensor, dense_strides
@@ -65,7 +65,7 @@ class FillOperations(HostEngine):
 
     def fill(self, out: Tensor, value: Scalar) -> None:
         elements = math.prod(out.shape)
-        if elements > SMALL_FILL and out.is_contiguous(out.memory_order()):
+        if elements > SMALL_FILL and not is_stored(out.dtype) and out.is_contiguous(out.memory_order()):
             self._repeat(pattern(value, out.dtype), out.address, elements * out.dtype.itemsize)
         else:
             super().fill(out, value)
