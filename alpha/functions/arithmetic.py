@@ -16,7 +16,8 @@ from alpha.expressions.functions import PointwiseFunction, pointwise
 from alpha.expressions.graph import FLOAT, NUMBER
 from alpha.expressions.operations import program_of
 from alpha.functions.casting import cast
-from alpha.functions.operands import Number, TensorLike, common_dtype, compute, is_bool, operands
+from alpha.functions.complex_arithmetic import of_complex
+from alpha.functions.operands import Number, TensorLike, common_dtype, compute, is_bool, operands, python_number
 from alpha.functions.primitives import PRIMITIVES, convert, evaluated, of_integers, of_two_floats
 from alpha.tensor import Tensor
 
@@ -100,6 +101,8 @@ def _scaled(name: str, x: TensorLike, y: TensorLike, alpha: Any) -> Tensor:
     dtype = first.dtype if isinstance(first, Tensor) else second.dtype
     if dtypes.is_float(dtype):
         return expression(first, second, number(name, "alpha", alpha))
+    if dtypes.is_complex(dtype):
+        return (add if name == "add" else sub)(first, mul(second, python_number(name, alpha)))
     if not isinstance(alpha, bool | int | np.integer | np.bool_):
         raise DtypeError(
             f"[{name}] expected alpha as an int beside {dtype}, got {described(alpha)}: cast x with .float()"
@@ -145,6 +148,8 @@ def addcdiv(input: TensorLike, tensor1: TensorLike, tensor2: TensorLike, *, valu
     """input + value * tensor1 / tensor2, broadcast, of floats."""
     x, first, second = convert("addcdiv", input, tensor1, tensor2)
     if not symbols.is_symbolic(x, first, second) and not dtypes.is_float(common_dtype([x, first, second])):
+        if dtypes.is_complex(common_dtype([x, first, second])):
+            return add(x, div(mul(first, value), second))
         raise DtypeError("[addcdiv] expected a float among the tensors, got integers: cast one with .float()")
     return _addcdiv(x, first, second, value if symbols.is_symbolic(value) else number("addcdiv", "value", value))
 
@@ -174,6 +179,8 @@ def _lerp_by_number_gradient(grad: Any, x: Any, end: Any, weight: Any) -> Any:
 def lerp(input: TensorLike, end: TensorLike, weight: TensorLike) -> Tensor:
     """input + weight * (end - input), broadcast; the weight is a number or a tensor."""
     values = convert("lerp", input, end, weight, floating=True)
+    if not symbols.is_symbolic(*values) and dtypes.is_complex(common_dtype(values)):
+        return add(values[0], mul(sub(values[1], values[0]), values[2]))
     is_number = not isinstance(values[2], Tensor) and not symbols.is_symbolic(values[2])
     return (_lerp_by_number if is_number else _lerp)(*values)
 
@@ -257,6 +264,8 @@ def pow(input: TensorLike, exponent: TensorLike) -> Tensor:
     base, exponent = convert("pow", input, exponent)
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
+        if dtypes.is_complex(dtype):
+            return of_complex("pow", base, exponent)
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
             if simpler is not None:
@@ -298,17 +307,17 @@ def _check_not_negative(exponent: Tensor | Number, dtype: np.dtype[Any]) -> None
 
 
 def float_power(input: TensorLike, exponent: TensorLike) -> Tensor:
-    """input ** exponent in float64, broadcast."""
-    values = [
-        cast(x, dtypes.widest_float) if isinstance(x, Tensor) else x for x in operands("float_power", input, exponent)
-    ]
-    return pow(*values)
+    """input ** exponent in float64, broadcast; of complex numbers in complex128."""
+    values = operands("float_power", input, exponent)
+    are_complex = dtypes.is_complex(common_dtype(values))
+    kind = dtypes.complex_of(dtypes.widest_float) if are_complex else dtypes.widest_float
+    return pow(*[cast(x, kind) if isinstance(x, Tensor) else x for x in values])
 
 
 def ldexp(input: TensorLike, other: TensorLike) -> Tensor:
     """input * 2 ** other, broadcast."""
     if isinstance(input, Tensor) and isinstance(other, Tensor) and dtypes.is_float(input.dtype):
-        other = other if dtypes.is_float(other.dtype) else cast(other, input.dtype)
+        other = other if dtypes.has_gradients(other.dtype) else cast(other, input.dtype)
     return mul(input, pow(2.0, other))
 
 

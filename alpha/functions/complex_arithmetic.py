@@ -70,7 +70,7 @@ class Holomorphic(Function):
         slopes = OPERATIONS[self.operation][1](result, *values)
         found: list[Tensor | None] = []
         for need, slope, shape in zip(self.needs, slopes, self.shapes, strict=True):
-            part = grad * (conjugate(slope) if isinstance(slope, Tensor) else slope) if need else None
+            part = grad * (conjugate(slope) if isinstance(slope, Tensor) else slope.conjugate()) if need else None
             found.append(part if part is None else _summed(part, shape))
         return found
 
