@@ -55,6 +55,14 @@ CALLS: dict[str, Callable[..., Any]] = {
     "normal": lambda e, **g: alpha.normal(1.0, 2.0, (3, 4), engine=e, **g),
     "uniform_": lambda e, **g: alpha.zeros(3, 4, engine=e).uniform_(**g),
     "normal_": lambda e, **g: alpha.zeros(3, 4, engine=e).normal_(**g),
+    "bernoulli_": lambda e, **g: alpha.zeros(5, 8, engine=e).bernoulli_(**g),
+    "cauchy_": lambda e, **g: alpha.zeros(3, 4, engine=e).cauchy_(**g),
+    "exponential_": lambda e, **g: alpha.zeros(3, 4, engine=e).exponential_(**g),
+    "geometric_": lambda e, **g: alpha.zeros(3, 4, engine=e).geometric_(0.1, **g),
+    "log_normal_": lambda e, **g: alpha.zeros(3, 4, engine=e).log_normal_(**g),
+    "random_": lambda e, **g: alpha.zeros(3, 4, engine=e).random_(**g),
+    "random_ of 64 bits": lambda e, **g: alpha.zeros(3, dtype="int64", engine=e).random_(**g),
+    "poisson": lambda e, **g: alpha.poisson(alpha.full((3, 4), 50.0, engine=e), **g),
 }
 
 
