@@ -19,6 +19,9 @@ from alpha.tensor import Tensor
 
 __all__ = ["pca_lowrank", "svd_lowrank"]
 
+_MOST_ITERATIONS = 10_000
+"""Most iterations: after so many the subspace stays where it is, unless singular values are all but equal."""
+
 
 def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) -> UsualSVD:
     """U (..., M, q), S (..., q) and V (..., N, q) of A = U diag(S) V', for matrices (..., M, N) of rank q about.
@@ -26,14 +29,14 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
     Args:
         q: how many singular values; rather more than wanted, for the last are the least exact. At most min(M, N) are
             found.
-        niter: iterations, at least 0; 2 are enough unless singular values fall slowly.
+        niter: iterations, 0 to 10000; 2 are enough unless singular values fall slowly.
         M: what is subtracted from A first; its shape broadcasts to A's.
 
     The random vectors follow ``alpha.manual_seed``.
     """
     name = "svd_lowrank"
     check_matrix(name, A)
-    q, niter = whole(name, "q", q, 0), whole(name, "niter", niter, 0)
+    q, niter = whole(name, "q", q, 0), whole(name, "niter", niter, 0, _MOST_ITERATIONS)
     if M is not None:
         check_matrix(name, M)
         check_together(name, A, M)
@@ -46,6 +49,7 @@ def _components(x: Tensor, count: int, iterations: int) -> UsualSVD:
     if x.shape[-2] < x.shape[-1]:
         found = _components(swapped(x), count, iterations)
         return UsualSVD(found.V, found.S, found.U)
+    count = min(count, x.shape[-1])
     basis = linalg_qr(matmul(x, randn((x.shape[-1], count), dtype=x.dtype, engine=x.engine))).Q
     for _ in range(iterations):
         basis = linalg_qr(matmul(swapped(x), basis)).Q
@@ -62,7 +66,7 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     Args:
         q: how many; by default min(6, M, N).
         center: subtract the columns' means first.
-        niter: iterations, at least 0.
+        niter: iterations, 0 to 10000.
     """
     name = "pca_lowrank"
     check_matrix(name, A)
@@ -70,5 +74,5 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     count: Any = min(6, least) if q is None else q
     if q is not None and whole(name, "q", q, 0) > least:
         raise ArgumentError(f"[{name}] expected q of at most min(M, N), which is {least}, got {q}")
-    niter = whole(name, "niter", niter, 0)
+    niter = whole(name, "niter", niter, 0, _MOST_ITERATIONS)
     return _components(A - A.mean(-2, keepdim=True) if flag(name, "center", center) else A, count, niter)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from alpha.arguments import broadcast_shapes, flag
+from alpha.arguments import broadcast_shapes, flag, within_memory
 from alpha.autograd import Function
 from alpha.dtypes import is_integer
 from alpha.errors import DtypeError, NumericsError, ShapeError
@@ -54,15 +54,16 @@ def on_host(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
         check_room(engine, x.shape, dtype)  # NumPy copies what is expanded
     try:
         with np.errstate(all="ignore"):
-            found = compute(*[np.asarray(x.engine.to_numpy(x.detach())) for x in tensors])
+            arrays = [np.asarray(x.engine.to_numpy(x.detach())) for x in tensors]
+            found: Any = within_memory(name, lambda: compute(*arrays))
     except np.linalg.LinAlgError as error:
         raise NumericsError(
             f"[{name}] expected matrices that LAPACK can factor, got one that it cannot: {error}"
         ) from None
     several = found if isinstance(found, tuple) else (found,)
     kinds = [x.dtype if is_integer(x.dtype) else dtype for x in several]
-    arrays = [np.ascontiguousarray(x, kind).reshape(np.shape(x)) for x, kind in zip(several, kinds, strict=True)]
-    made = tuple([engine.from_numpy(x) for x in arrays])
+    results = [np.ascontiguousarray(x, kind).reshape(np.shape(x)) for x, kind in zip(several, kinds, strict=True)]
+    made = tuple([engine.from_numpy(x) for x in results])
     return made if isinstance(found, tuple) else made[0]
 
 

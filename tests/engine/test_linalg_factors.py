@@ -205,19 +205,21 @@ def test_gradients_of_reflections(engine: Engine, rng: np.random.Generator) -> N
 
 
 def test_low_ranks(engine: Engine, rng: np.random.Generator) -> None:
+    alpha.manual_seed(0)
     u, _ = np.linalg.qr(rng.standard_normal((2, 30, 8)))
     v, _ = np.linalg.qr(rng.standard_normal((2, 20, 8)))
     a = u * 0.1 ** np.arange(8) @ np.swapaxes(v, -1, -2)
+    values = np.broadcast_to(0.1 ** np.arange(5), (2, 5))
     for matrix in (a, np.swapaxes(a, -1, -2)):
         x = alpha.tensor(matrix, engine=engine)
-        found = alpha.svd_lowrank(x, 5)
-        assert found[0].shape == (2, matrix.shape[1], 5) and found[2].shape == (2, matrix.shape[2], 5)
-        assert_close(found[1], np.broadcast_to(0.1 ** np.arange(5), (2, 5)), rtol=1e-6, atol=0)
-        assert_close(found[0] * found[1].unsqueeze(-2) @ found[2].mT, matrix, atol=3e-5)
-        moved = alpha.svd_lowrank(x + 7, 5, M=alpha.full((1, matrix.shape[2]), 7.0, dtype="float64", engine=engine))
-        assert_close(moved[1], found[1].numpy(), rtol=1e-6)
+        found = alpha.svd_lowrank(x, 7)
+        assert found[0].shape == (2, matrix.shape[1], 7) and found[2].shape == (2, matrix.shape[2], 7)
+        assert_close(found[1][:, :5], values, rtol=1e-6, atol=0)
+        assert_close(found[0] * found[1].unsqueeze(-2) @ found[2].mT, matrix, atol=1e-6)
+        moved = alpha.svd_lowrank(x + 7, 7, M=alpha.full((1, matrix.shape[2]), 7.0, dtype="float64", engine=engine))
+        assert_close(moved[1][:, :5], values, rtol=1e-6)
         centred = np.linalg.svd(matrix - matrix.mean(-2, keepdims=True), compute_uv=False)
-        assert_close(alpha.pca_lowrank(x, 8)[1], centred[..., :8], rtol=1e-5, atol=1e-12)
+        assert_close(alpha.pca_lowrank(x, 8)[1][:, :5], centred[..., :5], rtol=1e-6)
     assert alpha.pca_lowrank(x)[1].shape == (2, 6)
     assert alpha.svd_lowrank(x, 100)[1].shape == (2, 20) and alpha.svd_lowrank(x, 0, 0)[0].shape == (2, 20, 0)
 
