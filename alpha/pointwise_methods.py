@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from alpha.functions import arithmetic, bits, comparison, inplace, rounding, special, transcendental
+from alpha.functions import arithmetic, bits, comparison, inplace, rounding, special, special_gamma, transcendental
 from alpha.tensor import Tensor
 
 
@@ -129,6 +129,8 @@ class PointwiseMethods:
     heaviside = comparison.heaviside
     hypot = arithmetic.hypot
     i0 = special.i0
+    igamma = special_gamma.igamma
+    igammac = special_gamma.igammac
     is_complex = comparison.is_complex
     is_floating_point = comparison.is_floating_point
     isclose = comparison.isclose
@@ -260,6 +262,8 @@ class PointwiseMethods:
     heaviside_ = inplace.written_by(comparison.heaviside)
     hypot_ = inplace.written_by(arithmetic.hypot)
     i0_ = inplace.written_by(special.i0)
+    igamma_ = inplace.written_by(special_gamma.igamma)
+    igammac_ = inplace.written_by(special_gamma.igammac)
     lcm_ = inplace.written_by(bits.lcm)
     ldexp_ = inplace.written_by(arithmetic.ldexp)
     le_ = inplace.written_by(comparison.le)

@@ -13,6 +13,8 @@ from tests.robustness.records import (
     products,
     reductions,
     shapes,
+    small_names,
+    special_functions,
     training,
 )
 
@@ -27,5 +29,7 @@ RECORDS = [
     *layers.RECORDS,
     *nn_functions.RECORDS,
     *creation.RECORDS,
+    *small_names.RECORDS,
+    *special_functions.RECORDS,
     *training.RECORDS,
 ]
