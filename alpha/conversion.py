@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes, engines
+from alpha import dlpack, dtypes, engines
 from alpha.arguments import as_array, within_memory
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, described
@@ -30,7 +30,8 @@ def tensor(
     if isinstance(data, Tensor):
         data = data.engine.to_numpy(data.detach())
     python = not hasattr(data, "dtype")
-    array = as_array("tensor", data)
+    is_foreign = not python and not isinstance(data, np.ndarray) and str(data.dtype) == "torch.bfloat16"
+    array = dlpack.array_of(data.detach()) if is_foreign else as_array("tensor", data)
     if dtype is None:
         dtype = array.dtype
         if python and dtypes.has_gradients(dtype):

@@ -6,7 +6,7 @@ A new dtype is a row of ``TABLE``. Nothing elsewhere compares with a dtype's nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -163,7 +163,12 @@ def has_gradients(dtype: DType) -> bool:
 
 def is_stored(dtype: DType) -> bool:
     """Whether engines have no loops of it: see ``Info.computed``."""
-    return dtype not in ALL
+    return dtype not in ALL and dtype in STORED
+
+
+def computed_in(dtype: DType) -> DType:
+    """The dtype that engines compute a dtype in: itself but for those that are stored alone."""
+    return TABLE[dtype].computed or dtype
 
 
 def is_integer(dtype: DType) -> bool:
@@ -257,12 +262,11 @@ def set_default_dtype(dtype: DtypeLike) -> None:
     if not is_float(kind):
         raise DtypeError(f"[set_default_dtype] expected {float_names()}, got {kind}: take a float dtype")
     default_float = kind
-    for forget in WHEN_DEFAULT_CHANGES:
-        forget()
 
 
-WHEN_DEFAULT_CHANGES: list[Callable[[], None]] = []
-"""What is called when the default dtype was changed: caches forget what was made of the one before."""
+def default_or(function: str, dtype: DtypeLike | None) -> DType:
+    """A dtype that was given, or the default one."""
+    return default_float if dtype is None else as_dtype(dtype, function)
 
 
 # -- how dtypes combine ------------------------------------------------------------------------------------------

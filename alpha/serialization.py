@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import engines, files, structure, torch_file, weights_file
+from alpha import dtypes, engines, files, structure, torch_file, weights_file
 from alpha.checkpoints import FORMAT, VERSION, Stateful, load_checkpoint, save_checkpoint
 from alpha.devices import device
 from alpha.engine import Engine
@@ -47,6 +47,12 @@ def save(obj: Any, f: FileLike, metadata: Mapping[str, str] | None = None) -> No
     packer = structure.Packer("save")
     value = packer.pack(obj, "")
     packer.finish()
+    for name, array in packer.arrays.items():
+        if not dtypes.info(array.dtype).safetensors:
+            raise ArgumentError(
+                f"[save] expected dtypes that safetensors has, got {array.dtype} for {name!r}: save its real and "
+                "imaginary parts, as view_as_real gives them"
+            )
     if not structure.is_plain(value, packer.arrays) or _HEADER in notes:
         header = {"version": _VERSION, "storages": packer.storages, "value": value}
         try:

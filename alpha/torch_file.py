@@ -75,7 +75,7 @@ class _StorageType:
 
 def _dtype_named(name: str) -> np.dtype[Any] | None:
     """A dtype of tensors or of NumPy's; None where there is none."""
-    for dtype in dtypes.ALL:
+    for dtype in dtypes.TABLE:
         if dtype.name == name:
             return dtype
     try:

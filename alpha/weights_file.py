@@ -29,7 +29,7 @@ _SPACES = b" \t\n\r"
 _SEAL = 64
 _AXES = 64
 """Most axes that an array has."""
-_OTHERS = {"F16": "float16", "BF16": "bfloat16", "I16": "int16", "I8": "int8", "U16": "uint16", "U32": "uint32"}
+_OTHERS = {"U64": "uint64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
 """What tensors of other kinds are called in an error; one that is not here goes by its code."""
 
 

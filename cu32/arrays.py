@@ -11,7 +11,7 @@ from alpha.composed import elementwise
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.strided import Shape, Tiles, broadcast_strides, is_dense, plan, tiles
-from alpha.dtypes import is_float, scalar
+from alpha.dtypes import is_float, is_stored, scalar, uint8
 from alpha.engine import Operand, Scalar
 from alpha.expressions.program import conversion
 from alpha.tensor import Tensor
@@ -42,17 +42,25 @@ class ArrayOperations(DeviceEngine):
         if out.numel() == 0:
             return
         source = self._apart(source, out)
-        if source.dtype != out.dtype:
+        if source.dtype != out.dtype and (is_stored(source.dtype) or is_stored(out.dtype)):
+            with np.errstate(all="ignore"):
+                self.copy(self.from_numpy(self.to_numpy(source).astype(out.dtype)), out)
+        elif source.dtype != out.dtype:
             strides = broadcast_strides((source.shape, source.strides), out.ndim)
             source = Tensor(source.storage, source.offset, out.shape, strides, source.dtype)
             self.pointwise("copy", conversion(out.dtype), (source,), (), out)
         elif source.shape == out.shape and source.strides == out.strides and is_dense((out.shape, out.strides)):
             self._keep(source, out)
             self.device.copy(source.address, out.address, out.nbytes)
-        elif (split := _split(source, out)) is not None:
-            self._transpose(split, source, out)
+        elif out.dtype.itemsize in WORDS:
+            split = _split(source, out)
+            if split is not None:
+                self._transpose(split, source, out)
+            else:
+                self._loop(out, source, WORDS[out.dtype.itemsize][1](0))
         else:
-            self._loop(out, source, WORDS[out.dtype.itemsize][1](0))
+            strides = broadcast_strides((source.shape, source.strides), out.ndim)
+            self.copy(_as_bytes(Tensor(source.storage, source.offset, out.shape, strides, out.dtype)), _as_bytes(out))
 
     def _transpose(self, split: Tiles, source: Tensor, out: Tensor) -> None:
         extents = (np.int32(n) for n in (split.rows, split.columns, split.out_step, split.source_step))
@@ -61,6 +69,9 @@ class ArrayOperations(DeviceEngine):
 
     def fill(self, out: Tensor, value: Scalar) -> None:
         if out.numel() == 0:
+            return
+        if out.dtype.itemsize not in WORDS:
+            self.copy(self.from_numpy(np.full((), value, out.dtype)), out)
             return
         word = np.full(1, value, out.dtype).view(WORDS[out.dtype.itemsize][1])[0]
         if word == 0 and is_dense((out.shape, out.strides)):
@@ -118,6 +129,13 @@ def moved(tensors: Sequence[Tensor | None], offsets: Shape) -> list[Tensor | Non
 
 def _split(source: Tensor, out: Tensor) -> Tiles | None:
     return tiles((out.shape, out.strides), (source.shape, source.strides), TILE, TRANSPOSED)
+
+
+def _as_bytes(x: Tensor) -> Tensor:
+    """A tensor's memory with the bytes of its elements along one more axis."""
+    item = x.dtype.itemsize
+    strides = (*[item * stride for stride in x.strides], 1)
+    return Tensor(x.storage, item * x.offset, (*x.shape, item), strides, uint8)
 
 
 def _overlap(first: Tensor, second: Tensor) -> bool:

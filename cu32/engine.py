@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpha.composed.stored import with_stored_dtypes
 from alpha.cu32.convolution import ConvolutionOperations
 from alpha.cu32.dropout import DropoutOperations
 from alpha.cu32.graphs import GraphOperations
@@ -16,6 +17,7 @@ from alpha.cu32.random import RandomOperations
 from alpha.cu32.reductions import ReductionOperations
 
 
+@with_stored_dtypes
 class CUDAEngine(
     DropoutOperations,
     ReductionOperations,

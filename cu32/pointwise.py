@@ -10,11 +10,12 @@ from typing import Any
 from alpha import caches
 from alpha.arguments import Shape, broadcast_shapes
 from alpha.composed import pointwise as composed
+from alpha.composed import stored
 from alpha.cu32 import expressions, strided
 from alpha.cu32.arrays import THREADS, TILE, TRANSPOSED, VECTOR_BYTES, ArrayOperations
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
-from alpha.dtypes import DType, bool_, is_integer
+from alpha.dtypes import DType, bool_, is_integer, is_stored
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
@@ -51,6 +52,8 @@ class PointwiseOperations(ArrayOperations):
         if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
         plan = planned(program, function, None if out is None else layout_of(out), *[layout_of(x) for x in tensors])
+        if plan.is_stored:
+            return stored.pointwise(self, function, program, tensors, numbers, out)
         if out is None:
             results = self.results_of(plan)
         elif (out.shape, out.dtype) == (plan.shape, plan.results[0][1]):
@@ -119,6 +122,7 @@ class Plan:
         shape, strides: of the results.
         dense_strides: of a dense tensor in their memory order.
         results: bytes and dtype of each.
+        is_stored: whether a tensor or a result is of a dtype that there are no kernels of.
         moved: places of the tensors that are first copied to lie so.
         pieces: the launches; none where there are no elements.
         source, kernel: what is launched.
@@ -137,7 +141,8 @@ class Plan:
         self.moved: frozenset[int] = frozenset()
         self.dense_strides = _result_strides(self.shape, layouts if out is None else [out])
         self.strides = self.dense_strides if out is None else out[1]
-        if not elements or (out is not None and out[0] != self.shape):
+        self.is_stored = any(map(is_stored, (dtype, *kinds, *[layout[2] for layout in layouts])))
+        if self.is_stored or not elements or (out is not None and out[0] != self.shape):
             return
         self.moved = frozenset([place for place, layout in enumerate(layouts) if self._lies_across(layout)])
         layouts = [(self.shape, self.dense_strides, x[2], 0) if k in self.moved else x for k, x in enumerate(layouts)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import Tensor, default_engine, float32
+from alpha import Tensor, default_engine, get_default_dtype
 from alpha.arguments import MAX_ELEMENTS, shape_of
 from alpha.errors import ArgumentError, described
 from alpha.nn.parameter import Parameter
@@ -73,11 +73,11 @@ def choice(value: Any, options: tuple[str, ...], name: str, layer: str) -> str:
     return str(value)
 
 
-def empty(*shape: int, dtype: np.dtype[Any] = float32) -> Tensor:
-    """An uninitialised tensor on the default engine."""
-    return default_engine().empty(shape_of("Parameter", (shape,)), dtype)
+def empty(*shape: int, dtype: np.dtype[Any] | None = None) -> Tensor:
+    """An uninitialised tensor of the default dtype, or of another, on the default engine."""
+    return default_engine().empty(shape_of("Parameter", (shape,)), dtype or get_default_dtype())
 
 
 def empty_parameter(*shape: int) -> Parameter:
-    """An uninitialised float32 parameter on the default engine."""
+    """An uninitialised parameter of the default dtype on the default engine."""
     return Parameter(empty(*shape))

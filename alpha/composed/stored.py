@@ -13,27 +13,30 @@ from typing import Any, TypeVar
 import numpy as np
 
 from alpha.composed.arrays import cast
-from alpha.dtypes import ALL, DType, bool_, float_names, info, is_complex, promote
+from alpha.dtypes import DType, bool_, computed_in, float_names, info, is_complex, is_stored, promote
 from alpha.engine import Engine
 from alpha.errors import DtypeError
 from alpha.expressions.program import Conversion, Program
 from alpha.numpy_engine import NumPyEngine
 from alpha.records import RunningStatistics
 from alpha.tensor import Tensor
+from alpha.updates import Row
 
 E = TypeVar("E", bound=type[Engine])
 
-_OUT_OF_GER = 4
-"""The place of ``out`` among its arguments."""
-
 _WRITES = ("scatter", "scatter_along", "put_along")
-"""Operations that write into the first tensor."""
+"""Operations that write into the first tensor, and return nothing."""
+_TOTALS = ("sum", "prod", "cumsum", "cumprod")
+"""Operations and reductions whose results are in the dtype of totals."""
+_WITH_INDICES = ("gather_along_kept", "max_pool2d", "running_extremes", "sort", "topk")
+"""Operations whose further results are indices."""
 _COMPUTES = (
     *_WRITES, "arg_reduce", "attention", "attention_grad", "avg_pool2d", "avg_pool2d_grad", "batch_norm",
     "batch_norm_grad", "batch_norm_inference", "batch_norm_inverse_grad", "channel_sum", "combine", "concat", "conv2d",
-    "conv2d_input_grad", "conv2d_weight_grad", "cross_entropy", "cross_entropy_grad", "cross_entropy_losses", "cumprod",
-    "cumsum", "dropout", "elementwise", "euclidean_norm", "flip", "gather", "gather_along", "gather_along_grad",
-    "gather_along_kept", "gemv", "ger", "group_norm", "group_norm_grad", "index_select", "leaky_relu", "leaky_relu_grad",
+    "conv2d_input_grad", "conv2d_weight_grad", "cross_entropy", "cross_entropy_grad", "cross_entropy_losses",
+    "cumprod", "cumsum", "dropout", "elementwise", "euclidean_norm", "flip", "gather", "gather_along",
+    "gather_along_grad", "gather_along_kept", "gemv", "ger", "group_norm", "group_norm_grad", "index_select",
+    "leaky_relu", "leaky_relu_grad",
     "linear", "linear_input_grad", "linear_weight_grad", "matmul", "max_pool2d", "max_pool2d_grad", "mean", "nll_loss",
     "nll_loss_grad", "pad", "pad_grad", "pointwise_sum", "prod_grad", "rank", "reduce", "resample", "row_norm",
     "row_norm_grad", "running_extremes", "softmax", "softmax_grad", "sort", "stack", "topk", "variance",
@@ -49,6 +52,7 @@ def with_stored_dtypes(engine: E) -> E:
         setattr(engine, name, _computing(name, getattr(engine, name)))
     for name in _MAKES:
         setattr(engine, name, _making(name, getattr(engine, name)))
+    engine.optimizer_step = _updating(engine.optimizer_step)
     return engine
 
 
@@ -68,7 +72,7 @@ def pointwise(
         return (result,)
     if is_complex(dtype):
         raise DtypeError(f"[{function}] expected {float_names()}, got {dtype}: of complex numbers there is none")
-    results = engine.pointwise(function, program, [_loaded(x, []) for x in tensors], numbers)
+    results = engine.pointwise(function, program, [_Loaded().of(x) for x in tensors], numbers)
     pairs = zip(results, program.bools, strict=True)
     results = tuple([x if is_condition else cast(engine, x, dtype) for x, is_condition in pairs])
     if out is None:
@@ -83,10 +87,7 @@ def _computing(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operation)
     def guarded(self: Engine, *args: Any, **kwargs: Any) -> Any:
         for value in args:
-            if isinstance(value, Tensor):
-                if value.dtype not in ALL:
-                    return _converted(self, name, operation, args, kwargs)
-            elif type(value) is list and value and isinstance(value[0], Tensor) and value[0].dtype not in ALL:
+            if _is_stored(value) or (isinstance(value, list | tuple) and any(map(_is_stored, value))):
                 return _converted(self, name, operation, args, kwargs)
         return operation(self, *args, **kwargs)
 
@@ -99,73 +100,109 @@ def _making(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operation)
     def guarded(self: Engine, *args: Any, **kwargs: Any) -> Any:
         for place, value in enumerate(args):
-            if isinstance(value, np.dtype) and value not in ALL:
+            if isinstance(value, np.dtype) and is_stored(value):
                 if is_complex(value):
                     check_host(self, name)
                     return getattr(NumPyEngine, name)(self, *args, **kwargs)
-                computed = info(value).computed
-                given = [_loaded(one, []) for one in args]
+                computed = computed_in(value)
+                given = [_Loaded().of(one) for one in args]
                 return cast(self, operation(self, *given[:place], computed, *given[place + 1 :], **kwargs), value)
         return operation(self, *args, **kwargs)
 
     return guarded
 
 
+def _updating(operation: Callable[..., None]) -> Callable[..., None]:
+    """An optimizer's step, which is composed where a parameter is of a stored dtype."""
+
+    @functools.wraps(operation)
+    def guarded(self: Engine, rows: Sequence[Row], *args: Any, **kwargs: Any) -> None:
+        for row in rows:
+            if is_stored(row[0].dtype):
+                return Engine.optimizer_step(self, rows, *args, **kwargs)
+        return operation(self, rows, *args, **kwargs)
+
+    return guarded
+
+
+def _is_stored(value: Any) -> bool:
+    """Whether it is a tensor of a stored dtype."""
+    return isinstance(value, Tensor) and is_stored(value.dtype)
+
+
 def _converted(engine: Engine, name: str, operation: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """The operation of what is stored: of complex numbers NumPy's, else that of the dtype that is computed in."""
-    found: list[DType] = []
-    written: list[tuple[Tensor, Tensor]] = []
-
-    def load(value: Any) -> Any:
-        loaded = _loaded(value, found)
-        if isinstance(value, RunningStatistics):
-            pairs = zip(value[:2], loaded[:2], strict=True)
-            written.extend([(before, after) for before, after in pairs if before is not after])
-        return loaded
-
-    out = args[_OUT_OF_GER] if name == "ger" and len(args) > _OUT_OF_GER else kwargs.get("out")
-    given = [load(value) for value in args]
-    if any(map(is_complex, found)):
+    loaded = _Loaded()
+    given = [loaded.of(value) for value in args]
+    options = {key: loaded.of(value) for key, value in kwargs.items()}
+    if any(map(is_complex, loaded.dtypes)):
         check_host(engine, name)
         return getattr(NumPyEngine, name)(engine, *args, **kwargs)
-    stored = functools.reduce(promote, found)
-    if out is not None:
-        kwargs, given = {**kwargs, "out": None}, given[:_OUT_OF_GER]
-    result = operation(engine, *given, **kwargs)
+    result = operation(engine, *given, **options)
     if name in _WRITES:
-        written.append((args[0], given[0]))
-    for before, after in written:
-        engine.copy(after, before)
-    result = _kept(result, info(stored).computed, stored)
-    if out is None:
+        loaded.written.append(given[0])
+    for copy in loaded.written:
+        if id(copy) in loaded.originals:
+            engine.copy(copy, loaded.originals[id(copy)])
+    stored = functools.reduce(promote, loaded.dtypes)
+    if name == "arg_reduce":
         return result
-    engine.copy(result, out)
-    return out
+    if name in _TOTALS or (name == "reduce" and args[0] in _TOTALS):
+        return cast(engine, result, info(stored).total)
+    if name in _WITH_INDICES:
+        return (loaded.stored(result[0], computed_in(stored), stored), *result[1:])
+    return loaded.stored(result, computed_in(stored), stored)
+
+
+class _Loaded:
+    """The arguments of an operation in the dtype that is computed in.
+
+    Attributes:
+        dtypes: of those that were stored.
+        originals: the tensors that were stored, by the ids of their copies.
+        written: copies that the operation writes into beside its results.
+    """
+
+    def __init__(self) -> None:
+        self.dtypes: list[DType] = []
+        self.originals: dict[int, Tensor] = {}
+        self.written: list[Any] = []
+
+    def of(self, value: Any) -> Any:
+        """A stored tensor, or those in a list or a record, as a copy."""
+        if isinstance(value, Tensor):
+            if not is_stored(value.dtype):
+                return value
+            self.dtypes.append(value.dtype)
+            if is_complex(value.dtype):
+                return value
+            copy = cast(value.engine, value, computed_in(value.dtype))
+            self.originals[id(copy)] = value
+            return copy
+        if isinstance(value, list | tuple):
+            loaded = [self.of(one) for one in value]
+            if isinstance(value, RunningStatistics):
+                self.written += loaded[:2]
+            return type(value)._make(loaded) if hasattr(value, "_make") else type(value)(loaded)
+        return value
+
+    def stored(self, result: Any, computed: DType, dtype: DType) -> Any:
+        """Results as they are stored; an argument that was written into is itself.
+
+        Records of what backward needs stay as they were computed.
+        """
+        if isinstance(result, Tensor):
+            original = self.originals.get(id(result))
+            if original is not None:
+                result.engine.copy(result, original)
+                return original
+            return cast(result.engine, result, dtype) if result.dtype == computed else result
+        if type(result) is tuple:
+            return tuple([self.stored(one, computed, dtype) for one in result])
+        return result
 
 
 def check_host(engine: Engine, name: str) -> None:
     """DtypeError unless an engine's tensors lie in the host's memory, where NumPy computes with complex ones."""
     if not engine.memory.is_on_host:
         raise DtypeError(f"[{name}] expected floats on {engine.name}, got complex numbers: move them with .to('cpu')")
-
-
-def _loaded(value: Any, found: list[DType]) -> Any:
-    """A stored tensor, or those in a list or a record, in the dtype that is computed in; ``found``: what they had."""
-    if isinstance(value, Tensor):
-        if value.dtype in ALL:
-            return value
-        found.append(value.dtype)
-        return value if is_complex(value.dtype) else cast(value.engine, value, info(value.dtype).computed)
-    if isinstance(value, list | tuple):
-        loaded = [_loaded(one, found) for one in value]
-        return type(value)._make(loaded) if hasattr(value, "_make") else type(value)(loaded)
-    return value
-
-
-def _kept(result: Any, computed: DType | None, stored: DType) -> Any:
-    """Results as they are stored; records of what backward needs stay as they were computed."""
-    if isinstance(result, Tensor):
-        return cast(result.engine, result, stored) if result.dtype == computed else result
-    if type(result) is tuple:
-        return tuple([_kept(one, computed, stored) for one in result])
-    return result

@@ -18,7 +18,7 @@ from alpha.cpu.base import Array
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import machine, ranges
 from alpha.cpu.masks import MaskOperations
-from alpha.dtypes import ALL, bool_, default_int, info, is_bool, is_float
+from alpha.dtypes import bool_, default_int, info, is_bool, is_float, is_stored
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ShapeError
 from alpha.expressions.program import conversion
@@ -52,7 +52,7 @@ class ArrayOperations(MaskOperations):
         return elementwise.elementwise(self, op, operands, out)
 
     def copy(self, source: Tensor, out: Tensor) -> None:
-        if not (source.dtype in ALL and out.dtype in ALL):
+        if is_stored(source.dtype) or is_stored(out.dtype):
             host.convert(source, out)
         elif source.dtype != out.dtype:
             self.pointwise("copy", conversion(out.dtype), (repeated(source, out.shape),), (), out)

@@ -20,7 +20,7 @@ from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, philox
 from alpha.cpu.loops.elements import BOOLS, element_of
 from alpha.cpu.loops.parts import equal_parts
-from alpha.dtypes import ALL, bool_, default_int, limits
+from alpha.dtypes import bool_, default_int, is_stored, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
 from alpha.records import RowCall, RowPass
@@ -165,7 +165,7 @@ class Plan:
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in layouts])
         dtype = program.dtype([(shape, kind) for shape, _, kind in layouts])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
-        self.is_stored = any(kind not in ALL for kind in (dtype, *kinds, *[kind for _, _, kind in layouts]))
+        self.is_stored = any(map(is_stored, (dtype, *kinds, *[kind for _, _, kind in layouts])))
         self.elements = math.prod(self.shape)
         self.strides = result_strides(self.shape, layouts) if outs is None else outs[0][1]
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])

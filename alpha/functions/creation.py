@@ -47,7 +47,7 @@ def _finish(out: Tensor, requires_grad: bool) -> Tensor:
 def empty(
     *shape: Any,
     size: Any = None,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
@@ -57,7 +57,7 @@ def empty(
         shape = named_size("empty", shape, size)
     engine = engine if device is None else chosen("empty", engine, device)
     where = engines.default_engine() if engine is None else engines.resolve(engine)
-    out = where.empty(shape_of("empty", shape), dtypes.as_dtype(dtype, "empty"))
+    out = where.empty(shape_of("empty", shape), dtypes.default_or("empty", dtype))
     return out if requires_grad is False else _finish(out, requires_grad)
 
 
@@ -106,7 +106,7 @@ def _lengths(shape: tuple[Any, ...]) -> Any:
 def zeros(
     *shape: Any,
     size: Any = None,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
@@ -115,13 +115,15 @@ def zeros(
     if size is not None:
         shape = named_size("zeros", shape, size)
     engine = engine if device is None else chosen("zeros", engine, device)
-    return _constant("zeros", _lengths(shape), 0, dtype, requires_grad, engine)
+    return _constant(
+        "zeros", _lengths(shape), 0, dtypes.default_float if dtype is None else dtype, requires_grad, engine
+    )
 
 
 def ones(
     *shape: Any,
     size: Any = None,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
@@ -130,7 +132,9 @@ def ones(
     if size is not None:
         shape = named_size("ones", shape, size)
     engine = engine if device is None else chosen("ones", engine, device)
-    return _constant("ones", _lengths(shape), 1, dtype, requires_grad, engine)
+    return _constant(
+        "ones", _lengths(shape), 1, dtypes.default_float if dtype is None else dtype, requires_grad, engine
+    )
 
 
 def full_like(
@@ -244,7 +248,7 @@ def range(
             f"[range] expected finite bounds and a step other than 0, of 64 bits, got {described(start)}, "
             f"{described(end)}, {described(step)}"
         )
-    kind = dtypes.default_float if dtype is None else dtypes.as_dtype(dtype, "range")
+    kind = dtypes.default_or("range", dtype)
     length = (end - start) / step
     if length < 0:
         raise ArgumentError(f"[range] expected an end that steps of {step} lead to, got {start} and {end}")
@@ -265,7 +269,7 @@ def eye(
     n: int,
     m: int | None = None,
     *,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
@@ -334,6 +338,6 @@ def _of_values(
     values: np.ndarray[Any, Any], function: str, dtype: Any, requires_grad: bool, engine: EngineLike
 ) -> Tensor:
     """A tensor of float64 numbers in another dtype."""
-    kind = dtypes.default_float if dtype is None else dtypes.as_dtype(dtype, function)
+    kind = dtypes.default_or(function, dtype)
     with np.errstate(all="ignore"):
         return _finish(engines.resolve(engine).from_numpy(values.astype(kind)), requires_grad)

@@ -47,7 +47,7 @@ def _made(draw: Draw, engine: EngineLike, device: DeviceLike, requires_grad: boo
 def rand(
     *shape: Any,
     size: Any = None,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
@@ -55,14 +55,14 @@ def rand(
 ) -> Tensor:
     """Random numbers in [0, 1), from a generator or else ``alpha.manual_seed``'s sequence."""
     shape = shape if size is None else named_size("rand", shape, size)
-    draw = random.draw_uniform(shape_of("rand", shape), dtype=dtypes.as_dtype(dtype, "rand"), generator=generator)
+    draw = random.draw_uniform(shape_of("rand", shape), dtype=dtypes.default_or("rand", dtype), generator=generator)
     return _made(draw, engine, device, requires_grad)
 
 
 def randn(
     *shape: Any,
     size: Any = None,
-    dtype: dtypes.DtypeLike = dtypes.float32,
+    dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
@@ -70,7 +70,7 @@ def randn(
 ) -> Tensor:
     """Random numbers of the standard normal distribution, from a generator or else ``alpha.manual_seed``'s sequence."""
     shape = shape if size is None else named_size("randn", shape, size)
-    draw = random.draw_normal(shape_of("randn", shape), dtype=dtypes.as_dtype(dtype, "randn"), generator=generator)
+    draw = random.draw_normal(shape_of("randn", shape), dtype=dtypes.default_or("randn", dtype), generator=generator)
     return _made(draw, engine, device, requires_grad)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes, engines, foreign
+from alpha import dlpack, dtypes, engines, foreign
 from alpha.arguments import flag, whole
 from alpha.conversion import tensor
 from alpha.engine import Engine
@@ -206,7 +206,7 @@ def _of_dlpack(function: str, obj: Any) -> tuple[Array, bool]:
     """An array over the memory of an object that has DLPack, and whether it may be written to whatever NumPy says."""
     try:
         capsule = _Capsule(obj)
-        array = np.from_dlpack(capsule)
+        array = dlpack.array_of(capsule)
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
         raise ArgumentError(
             f"[{function}] expected a tensor in the host's memory that takes part in DLPack, got {described(obj)}: "

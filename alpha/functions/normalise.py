@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
+from alpha import dtypes
 from alpha.arguments import Shape, flag, number, shape_of, whole
 from alpha.autograd import Function
 from alpha.autograd.composing import by_formula
@@ -151,7 +150,7 @@ def rms_norm(
             result: Tensor = found[0]
             return result
     shape = _checked_rows("rms_norm", input, normalized_shape, weight=weight)
-    eps = float(np.finfo(input.dtype).eps) if eps is None else number("rms_norm", "eps", eps)
+    eps = float(dtypes.finfo(input.dtype).eps) if eps is None else number("rms_norm", "eps", eps)
     if not input.numel():
         return nothing(input.shape, input, weight)
     return _row_norm(input, weight, None, shape, eps, False)

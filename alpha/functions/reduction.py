@@ -12,9 +12,10 @@ from alpha.autograd.composing import by_formula
 from alpha.engine import Engine
 from alpha.expressions.functions import pointwise
 from alpha.functions.axes import Axes, count_along, keeping, known_as, numpy_names, reduced_axes, restored
+from alpha.functions.complex_numbers import view_as_real
 from alpha.functions.elementwise import cast, eq, isnan, logical_not, ne, sqrt, where
 from alpha.functions.joining import concat
-from alpha.functions.operands import broadcast_view, call, check_float, check_tensor, compute
+from alpha.functions.operands import broadcast_view, call, check_float, check_inexact, check_tensor, compute
 from alpha.functions.shape import expand
 from alpha.functions.splitting import split
 from alpha.launches import REDUCTIONS, VARIANCE
@@ -172,7 +173,7 @@ def sum(
 ) -> Tensor:
     """Sum over an axis, several, or all (None, or as in PyTorch an empty list); of bools and integers int64."""
     if dtype is not None:
-        input = cast(input, dtype)
+        return cast(sum(cast(input, dtype), dim, keepdim, axis=axis, keepdims=keepdims), dtype)
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("sum", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:
@@ -204,7 +205,7 @@ def mean(
     found: Tensor | None = _MEAN.launch_outside(input, dim, keepdim)
     if found is not None:
         return found
-    check_float("mean", input)
+    check_inexact("mean", input)
     axes, kept = reduced_axes("mean", dim, input.ndim), flag("mean", "keepdim", keepdim)
     return known_as(_MEAN, call(Mean, input, axes, kept), input, (dim, keepdim), (axes, kept))
 
@@ -239,7 +240,11 @@ def var(
 
 def _var(function: str, x: Tensor, dim: Any, unbiased: bool, keepdim: bool, correction: float | None) -> Tensor:
     """The variance, whose launches get to know the arguments as they were given."""
-    check_float(function, x)
+    check_inexact(function, x)
+    if dtypes.is_complex(x.dtype):
+        parts = view_as_real(x)  # the distances' squares are those of the parts together
+        of_parts = [_var(function, parts[..., part], dim, unbiased, keepdim, correction) for part in (0, 1)]
+        return of_parts[0] + of_parts[1]
     if type(dim) is bool:
         dim, unbiased = None, dim
     by: float = int(flag(function, "unbiased", unbiased))
@@ -317,7 +322,7 @@ def prod(
 ) -> Tensor:
     """Product over an axis, several, or all (None, or an empty list); of bools and integers int64."""
     if dtype is not None:
-        input = cast(input, dtype)
+        return cast(prod(cast(input, dtype), dim, keepdim, axis=axis, keepdims=keepdims), dtype)
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("prod", dim, axis, keepdim, keepdims)
     if type(dim) is tuple and not dim:

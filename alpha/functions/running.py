@@ -49,7 +49,7 @@ def from_end(function: Callable[..., Tensor], x: Tensor, axis: int) -> Tensor:
 def cumsum(input: Tensor, dim: int | None = None, *, dtype: dtypes.DtypeLike | None = None, axis: Any = None) -> Tensor:
     """Running sums along an axis; of bools and integers int64."""
     if dtype is not None:
-        input = cast(input, dtype)
+        return cast(cumsum(cast(input, dtype), dim, axis=axis), dtype)
     if axis is not None:
         dim, _ = numpy_names("cumsum", dim, axis, False, None)
     found: Tensor | None = CUMSUM.launch_outside(input, dim)
@@ -110,7 +110,7 @@ def _by_doubling(x: Tensor, axis: int, combine: Callable[[Tensor, Tensor], Tenso
 def cumprod(input: Tensor, dim: int, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """Running products along an axis; of bools and integers int64."""
     if dtype is not None:
-        input = cast(input, dtype)
+        return cast(cumprod(cast(input, dtype), dim), dtype)
     check_tensor("cumprod", input)
     if not input.shape:
         found: Tensor = of_line(cumprod, input, dim)
