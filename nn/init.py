@@ -7,16 +7,19 @@ fan_in is the last axis and fan_out the first, each times the receptive field be
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Callable
+from functools import wraps
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from alpha import Tensor, dtypes, get_image_layout, random
+from alpha import Tensor, get_image_layout, random
 from alpha.arguments import number, whole
-from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.operands import check_tensor, check_value, python_number
-from alpha.nn.state import assign
+from alpha.nn.filling import check_memory, checked_float, drawn, overwritten, skippable
 
 Array = np.ndarray[Any, Any]
 
@@ -59,31 +62,34 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return gains[nonlinearity]
 
 
+@skippable
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """Uniform on [a, b)."""
-    dtype = _float(tensor, "uniform_")
+    dtype = checked_float(tensor, "uniform_")
     a, b = number("uniform_", "a", a), number("uniform_", "b", b)
     if not a <= b or math.isinf(b - a):
         raise ArgumentError(f"[uniform_] expected a <= b, got a={a} and b={b}")
-    return _draw(tensor, random.draw_uniform(tensor.shape, a, b, dtype))
+    return drawn(tensor, random.draw_uniform(tensor.shape, a, b, dtype))
 
 
+@skippable
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """Normal with a mean and a standard deviation."""
-    dtype = _float(tensor, "normal_")
+    dtype = checked_float(tensor, "normal_")
     mean, std = number("normal_", "mean", mean), number("normal_", "std", std)
     if not std >= 0:
         raise ArgumentError(f"[normal_] expected std >= 0, got {std}")
-    return _draw(tensor, random.draw_normal(tensor.shape, mean, std, dtype))
+    return drawn(tensor, random.draw_normal(tensor.shape, mean, std, dtype))
 
 
+@skippable
 def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
     """Normal, but never outside [a, b] (bounds in absolute values).
 
     Draws outside are made again; where the bounds hold little of the normal's mass, the draws are the inverse of its
     CDF at uniform ones.
     """
-    dtype = _float(tensor, "trunc_normal_")
+    dtype = checked_float(tensor, "trunc_normal_")
     mean, std = number("trunc_normal_", "mean", mean), number("trunc_normal_", "std", std)
     a, b = number("trunc_normal_", "a", a), number("trunc_normal_", "b", b)
     if not 0 < std < math.inf or not a < b or not math.isfinite(mean):
@@ -98,13 +104,13 @@ def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float 
             f"mean={mean} and std={std}"
         )
     if min(mean - a, b - mean) > _FARTHEST_NORMAL * std:
-        return _draw(tensor, random.draw_normal(tensor.shape, mean, std, dtype))
+        return drawn(tensor, random.draw_normal(tensor.shape, mean, std, dtype))
     if high - low > _LIKELY:
-        return _set(tensor, _redrawn(tensor.shape, mean, std, a, b, dtype))
+        return overwritten(tensor, _redrawn(tensor.shape, mean, std, a, b, dtype))
     draws = random.uniform(tensor.shape, low, high, np.float64).ravel()
     inside = np.clip(draws, np.nextafter(0, 1), np.nextafter(1, 0))  # inv_cdf takes neither 0 nor 1
     values = np.fromiter((normal.inv_cdf(p) for p in inside.tolist()), np.float64, inside.size)
-    return _set(tensor, np.clip(values, a, b).reshape(tensor.shape))
+    return overwritten(tensor, np.clip(values, a, b).reshape(tensor.shape))
 
 
 def _redrawn(shape: tuple[int, ...], mean: float, std: float, a: float, b: float, dtype: np.dtype[Any]) -> Array:
@@ -115,10 +121,11 @@ def _redrawn(shape: tuple[int, ...], mean: float, std: float, a: float, b: float
     return values
 
 
+@skippable
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element one value."""
     check_tensor("constant_", tensor)
-    _check_memory(tensor, "constant_")
+    check_memory(tensor, "constant_")
     value = python_number("constant_", val)
     check_value("constant_", value, tensor.dtype)
     tensor.engine.fill(tensor, value)
@@ -136,6 +143,7 @@ def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1)
 
 
+@skippable
 def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Uniform on ±sqrt(3) * gain / sqrt(fan). He et al., arXiv 1502.01852.
 
@@ -149,11 +157,13 @@ def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonli
     return uniform_(tensor, -bound, bound)
 
 
+@skippable
 def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
     """Normal with std gain / sqrt(fan); arguments as for ``kaiming_uniform_``. He et al., arXiv 1502.01852."""
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity, "kaiming_normal_"))
 
 
+@skippable
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Uniform on ±gain * sqrt(6 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
     gain = number("xavier_uniform_", "gain", gain)
@@ -161,16 +171,18 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     return uniform_(tensor, -bound, bound)
 
 
+@skippable
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """Normal with std gain * sqrt(2 / (fan_in + fan_out)). Glorot & Bengio, AISTATS 2010."""
     gain = number("xavier_normal_", "gain", gain)
     return normal_(tensor, 0.0, gain * math.sqrt(2 / max(sum(fans(tensor, "xavier_normal_")), 1)))
 
 
+@skippable
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """(First axis) x (all others) as a matrix with orthonormal rows or columns, times gain. Saxe et al., arXiv
     1312.6120."""
-    _float(tensor, "orthogonal_")
+    checked_float(tensor, "orthogonal_")
     gain = number("orthogonal_", "gain", gain)
     if tensor.ndim < 2:
         raise ShapeError(f"[orthogonal_] expected a weight with at least 2 axes, got shape {tensor.shape}")
@@ -178,15 +190,16 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     draws = random.normal((max(rows, columns), min(rows, columns)), 0.0, 1.0, np.float64)
     q, r = np.linalg.qr(draws)
     q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # makes the distribution uniform over orthogonal matrices
-    return _set(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
+    return overwritten(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
 
 
+@skippable
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """Filters (OC, ..., IC/groups) that hand their input on: 1 in the middle of channel i of each group's filter i.
 
     Filters beyond the number of input channels are 0.
     """
-    dtype = _float(tensor, "dirac_")
+    dtype = checked_float(tensor, "dirac_")
     groups = whole("dirac_", "groups", groups, least=1)
     if tensor.ndim < 3:
         raise ShapeError(f"[dirac_] expected filters of at least 3 axes (OC, ..., IC/groups), got shape {tensor.shape}")
@@ -202,7 +215,37 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     for channel in range(min(outputs_of_group, inputs)):
         place: tuple[Any, ...] = (slice(channel, None, outputs_of_group), *(size // 2 for size in sizes), channel)
         values[place] = 1
-    return _set(tensor, np.moveaxis(values, -1, 1) if first else values)
+    return overwritten(tensor, np.moveaxis(values, -1, 1) if first else values)
+
+
+@skippable
+def eye_(tensor: Tensor) -> Tensor:
+    """A matrix whose diagonal is 1 and whose other elements are 0."""
+    dtype = checked_float(tensor, "eye_")
+    if tensor.ndim != 2:
+        raise ShapeError(f"[eye_] expected a matrix, got shape {tensor.shape}")
+    return overwritten(tensor, np.eye(*tensor.shape, dtype=dtype))
+
+
+@skippable
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+    """A matrix of normal numbers in which a share of each column, drawn anew for each, is 0. Martens, ICML 2010.
+
+    Args:
+        tensor: the matrix.
+        sparsity: the share of zeros, rounded up to whole elements.
+        std: the standard deviation of the others.
+    """
+    dtype = checked_float(tensor, "sparse_")
+    share, std = number("sparse_", "sparsity", sparsity), number("sparse_", "std", std)
+    if tensor.ndim != 2:
+        raise ShapeError(f"[sparse_] expected a matrix, got shape {tensor.shape}")
+    if not 0 <= share <= 1 or not std >= 0:
+        raise ArgumentError(f"[sparse_] expected sparsity from 0 to 1 and std >= 0, got {sparsity} and {std}")
+    values = random.normal(tensor.shape, 0.0, std, dtype)
+    order = np.argsort(random.uniform(tensor.shape, 0.0, 1.0, np.float64), axis=0)
+    np.put_along_axis(values, order[: math.ceil(share * tensor.shape[0])], 0, axis=0)
+    return overwritten(tensor, values)
 
 
 def whiten_patches_(tensor: Tensor, images: Tensor | Array, eps: float = 5e-4) -> Tensor:
@@ -217,7 +260,7 @@ def whiten_patches_(tensor: Tensor, images: Tensor | Array, eps: float = 5e-4) -
         images: (n, H, W, C), scaled as in training; some thousands are enough.
         eps: of about the variance below which a direction is taken for noise.
     """
-    _float(tensor, "whiten_patches_")
+    checked_float(tensor, "whiten_patches_")
     eps = number("whiten_patches_", "eps", eps)
     pixels = np.asarray(images.detach() if isinstance(images, Tensor) else images)
     shape, first = tensor.shape, get_image_layout() == "NCHW" and tensor.ndim == pixels.ndim == 4
@@ -249,7 +292,7 @@ def whiten_patches_(tensor: Tensor, images: Tensor | Array, eps: float = 5e-4) -
             f"[whiten_patches_] expected eps > 0 where a direction has no variance, got {eps}: use a larger one"
         )
     filters = np.concatenate([half, -half]).reshape(shape)
-    return _set(tensor, filters.transpose(0, 3, 1, 2) if first else filters)
+    return overwritten(tensor, filters.transpose(0, 3, 1, 2) if first else filters)
 
 
 def _patch_covariance(images: Array, height: int, width: int) -> Array:
@@ -275,28 +318,25 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str, functio
     return calculate_gain(nonlinearity, a) / math.sqrt(max(both[mode], 1))
 
 
-def _check_memory(tensor: Tensor, function: str) -> None:
-    """Raises ShapeError for a tensor whose elements share memory, such as an expanded one."""
-    if any(n > 1 and stride == 0 for n, stride in zip(tensor.shape, tensor.strides, strict=True)):
-        raise ShapeError(
-            f"[{function}] expected memory of its own for every element, got an expanded tensor: .clone() it"
-        )
+# -- older names -------------------------------------------------------------------------------------------------
 
 
-def _float(tensor: Tensor, function: str) -> np.dtype[Any]:
-    check_tensor(function, tensor)
-    _check_memory(tensor, function)
-    if not dtypes.is_float(tensor.dtype):
-        raise DtypeError(f"[{function}] expected a {dtypes.float_names()} tensor, got {tensor.dtype}")
-    return tensor.dtype
+def _older(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function under its older name, without the underscore at the end: it warns."""
+    name: str = function.__name__
+    before = name.removesuffix("_")
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        warnings.warn(f"[nn.init] {before} is an older name: use {name}", FutureWarning, stacklevel=2)
+        return function(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = before
+    call.__doc__ = f"``{name}`` under its older name; calling it warns."
+    return call
 
 
-def _draw(tensor: Tensor, draw: random.Draw) -> Tensor:
-    tensor.engine.copy(tensor.engine.random(draw), tensor)
-    tensor.storage.touch()
-    return tensor
-
-
-def _set(tensor: Tensor, values: Array) -> Tensor:
-    assign(tensor, values)
-    return tensor
+constant, dirac, eye = _older(constant_), _older(dirac_), _older(eye_)
+normal, orthogonal, sparse, uniform = _older(normal_), _older(orthogonal_), _older(sparse_), _older(uniform_)
+kaiming_normal, kaiming_uniform = _older(kaiming_normal_), _older(kaiming_uniform_)
+xavier_normal, xavier_uniform = _older(xavier_normal_), _older(xavier_uniform_)

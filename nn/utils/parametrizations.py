@@ -6,13 +6,12 @@ from typing import TypeVar
 
 from alpha import Tensor, random
 from alpha import functions as F
-from alpha.arguments import one_axis
 from alpha.autograd import no_grad
 from alpha.nn.arguments import positive, text
 from alpha.nn.module import Module
 from alpha.nn.utils.arguments import check_module, parameter_of, positive_number
 from alpha.nn.utils.parametrize import is_parametrized, register_parametrization
-from alpha.nn.utils.spectral import SpectralNorm, matrix_axes
+from alpha.nn.utils.spectral import SpectralNorm, axes_with_first, matrix_axes
 from alpha.nn.utils.weight_norm import checked_dim, lengths
 
 __all__ = ["spectral_norm", "weight_norm"]
@@ -113,14 +112,9 @@ def spectral_norm(
     weight = _weight("spectral_norm", module, name)
     positive(n_power_iterations, "n_power_iterations", "spectral_norm")
     eps = positive_number("spectral_norm", "eps", eps)
-    axes = matrix_axes(module, weight) if dim is None or weight.ndim < 2 else _with_first(weight, dim)
+    axes = matrix_axes(module, weight) if dim is None or weight.ndim < 2 else axes_with_first(weight, dim)
     register_parametrization(module, name, _SpectralNorm(weight.detach(), axes, n_power_iterations, eps))
     return module
-
-
-def _with_first(weight: Tensor, dim: int) -> tuple[int, ...]:
-    first = one_axis("spectral_norm", dim, weight.ndim)
-    return (first, *[axis for axis in range(weight.ndim) if axis != first])
 
 
 def _weight(function: str, module: Module, name: str) -> Tensor:

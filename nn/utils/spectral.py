@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from alpha import Tensor, functions, no_grad, random
+from alpha.arguments import one_axis
 from alpha.changes import Changes, at_once, putting, setting
 from alpha.errors import ArgumentError, ShapeError
 from alpha.hooks import RemovableHandle
@@ -24,8 +25,9 @@ class SpectralNorm:
     gradient. The module keeps the trained weight as ``<name>_orig``, and u and v as buffers ``<name>_u``, ``<name>_v``.
     """
 
-    def __init__(self, name: str, n_power_iterations: int, eps: float) -> None:
+    def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int | None = None) -> None:
         self.name = name
+        self.dim = dim
         self.n_power_iterations = n_power_iterations
         self.eps = eps
 
@@ -40,7 +42,7 @@ class SpectralNorm:
     def weight(self, module: Module, iterate: bool) -> Tensor:
         """The trained weight over sigma, u and v first improved by power iteration if so wanted."""
         weight, u, v = (getattr(module, self.name + suffix) for suffix in ("_orig", "_u", "_v"))
-        matrix = _matrix(module, weight, self.name)
+        matrix = _matrix(module, weight, self.name, self.dim)
         if iterate:
             u, v = self._iterate(matrix.detach(), u, v)
         result: Tensor = weight / functions.dot(u, functions.matmul(matrix, v))
@@ -62,7 +64,9 @@ class SpectralNorm:
         return x / functions.maximum(functions.norm(x), self.eps)
 
 
-def spectral_norm(module: Layer, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12) -> Layer:
+def spectral_norm(
+    module: Layer, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Layer:
     """Divides a module's weight by its spectral norm, anew before each forward; returns the module.
 
     The norm is that of the weight as a matrix of output channels by all else, estimated by power iteration: in training
@@ -74,6 +78,7 @@ def spectral_norm(module: Layer, name: str = "weight", n_power_iterations: int =
         name: of the weight.
         n_power_iterations: steps of power iteration a forward in training.
         eps: least norm that a vector is divided by.
+        dim: the axis of the output channels; by default that of the layer.
     """
     positive(n_power_iterations, "n_power_iterations", "spectral_norm")
     if not eps > 0:
@@ -86,8 +91,8 @@ def spectral_norm(module: Layer, name: str = "weight", n_power_iterations: int =
             f"[spectral_norm] expected a Parameter called {name}, got {type(weight).__name__}: name the weight of this "
             f"{type(module).__name__}"
         )
-    rows, columns = _matrix(module, weight, name).shape
-    norm = SpectralNorm(name, n_power_iterations, eps)
+    rows, columns = _matrix(module, weight, name, dim).shape
+    norm = SpectralNorm(name, n_power_iterations, eps, dim)
     for suffix in ("orig", "u", "v"):
         module._check_name(f"{name}_{suffix}", "spectral_norm", {})
     changed = dict(vars(module))
@@ -140,12 +145,18 @@ def _found(module: Module, name: str) -> SpectralNorm | None:
     return None
 
 
-def _matrix(module: Module, weight: Tensor, name: str) -> Tensor:
+def _matrix(module: Module, weight: Tensor, name: str, dim: int | None) -> Tensor:
     """(output channels, all else); filters channels first, so that v has PyTorch's order."""
     if weight.ndim < 2:
         raise ShapeError(f"[spectral_norm] expected a {name} of at least 2 axes, got shape {weight.shape}")
-    weight = weight.permute(matrix_axes(module, weight))
+    weight = weight.permute(matrix_axes(module, weight) if dim is None else axes_with_first(weight, dim))
     return weight.reshape(weight.shape[0], -1)
+
+
+def axes_with_first(weight: Tensor, dim: int) -> tuple[int, ...]:
+    """The axes of a weight with one of them first."""
+    first = one_axis("spectral_norm", dim, weight.ndim)
+    return (first, *[axis for axis in range(weight.ndim) if axis != first])
 
 
 def matrix_axes(module: Module, weight: Tensor) -> tuple[int, ...]:

@@ -51,8 +51,8 @@ def count(net: nn.Module) -> int:
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves weights uninitialised: their memory is never touched, so the largest networks cost nothing."""
-    monkeypatch.setattr("alpha.nn.init._draw", lambda tensor, draw: tensor)
-    monkeypatch.setattr("alpha.nn.init._set", lambda tensor, values: tensor)
+    monkeypatch.setattr("alpha.nn.init.drawn", lambda tensor, draw: tensor)
+    monkeypatch.setattr("alpha.nn.init.overwritten", lambda tensor, values: tensor)
 
 
 @pytest.mark.usefixtures("undrawn")
