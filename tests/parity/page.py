@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.parity.differences import DIFFERENCES
+from tests.parity.differences import DIFFERENCES, MISNAMED
 from tests.parity.families import FAMILIES, Family, found, lacking, names
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "from-pytorch.md"
@@ -25,7 +25,8 @@ def sorted_names(family: Family) -> tuple[list[str], dict[str, str], list[str]]:
             continue
         how = DIFFERENCES.get(f"{family.title}.{name}")
         if how is None and callable(value):
-            without = lacking(_unbound(theirs, name), value)
+            misnamed = MISNAMED.get(f"{family.title}.{name}", ())
+            without = [argument for argument in lacking(_unbound(theirs, name), value) if argument not in misnamed]
             how = f"without {', '.join(without)}" if without else None
         if how is None:
             same.append(name)
