@@ -17,19 +17,21 @@ from alpha.functions.lu_factors import lu_factor, lu_factor_ex
 from alpha.functions.matrices import (
     cond,
     lstsq,
-    matrix_exp,
     matrix_norm,
-    matrix_power,
     tensorinv,
     tensorsolve,
     vander,
     vector_norm,
 )
+from alpha.functions.matrices import linalg_matrix_exp as matrix_exp
+from alpha.functions.matrices import linalg_matrix_power as matrix_power
 from alpha.functions.matrices import linalg_norm as norm
 from alpha.functions.matvec import gemv, ger, ger_
 from alpha.functions.products import multi_dot, vecdot
 from alpha.functions.pseudo_inverse import matrix_rank, pinv
-from alpha.functions.solving import det, inv, inv_ex, slogdet, solve, solve_ex
+from alpha.functions.solving import inv, inv_ex, solve, solve_ex
+from alpha.functions.solving import linalg_det as det
+from alpha.functions.solving import linalg_slogdet as slogdet
 from alpha.functions.triangular import solve_triangular
 from alpha.tensor import Tensor
 

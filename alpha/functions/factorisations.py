@@ -113,9 +113,9 @@ def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     return _cholesky("cholesky", A, upper).L
 
 
-def cholesky(A: Tensor, upper: bool = False) -> Tensor:
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """L of A = L L' for positive definite matrices (..., N, N); U of A = U' U where ``upper``."""
-    return _cholesky("cholesky", A, upper).L
+    return _cholesky("cholesky", input, upper).L
 
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyAndInfo:
@@ -194,9 +194,9 @@ def linalg_qr(A: Tensor, mode: str = "reduced") -> QR:
     return QR(A.engine.empty((0,), A.dtype) if mode == "r" else q, r)
 
 
-def qr(A: Tensor, some: bool = True) -> QR:
+def qr(input: Tensor, some: bool = True) -> QR:
     """``linalg.qr``: reduced, or complete where not ``some``."""
-    return linalg_qr(A, "reduced" if flag("qr", "some", some) else "complete")
+    return linalg_qr(input, "reduced" if flag("qr", "some", some) else "complete")
 
 
 # -- symmetric eigenvalues ---------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def svdvals(A: Tensor) -> Tensor:
     return found
 
 
-def svd(A: Tensor, some: bool = True, compute_uv: bool = True) -> UsualSVD:
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> UsualSVD:
     """U, S and V of A = U diag(S) V'; ``linalg.svd`` gives V' instead.
 
     Args:
@@ -308,8 +308,8 @@ def svd(A: Tensor, some: bool = True, compute_uv: bool = True) -> UsualSVD:
         compute_uv: without it U and V are zeros.
     """
     if not flag("svd", "compute_uv", compute_uv):
-        m, n = A.shape[-2:]
-        zeros = [A.engine.full((*A.shape[:-2], k, k), 0, A.dtype) for k in (m, n)]
-        return UsualSVD(zeros[0], svdvals(A), zeros[1])
-    u, s, vh = linalg_svd(A, not flag("svd", "some", some))
+        s = svdvals(input)
+        zeros = [input.engine.full((*input.shape[:-2], k, k), 0, input.dtype) for k in input.shape[-2:]]
+        return UsualSVD(zeros[0], s, zeros[1])
+    u, s, vh = linalg_svd(input, not flag("svd", "some", some))
     return UsualSVD(u, s, swapped(vh))

@@ -36,7 +36,7 @@ def _none(x: Tensor) -> Tensor:
     return x.engine.from_numpy(np.zeros((), np.bool_))
 
 
-def matrix_power(A: Tensor, n: int) -> Tensor:
+def linalg_matrix_power(A: Tensor, n: int) -> Tensor:
     """Each of the matrices (..., N, N) to a whole power, by squaring; a negative one is that of the inverse."""
     check_matrix("matrix_power", A, square=True)
     n = whole("matrix_power", "n", n)
@@ -54,11 +54,16 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
         square = matmul(square, square)
 
 
+def matrix_power(input: Tensor, n: int) -> Tensor:
+    """Each of the matrices (..., N, N) to a whole power: ``linalg.matrix_power``."""
+    return linalg_matrix_power(input, n)
+
+
 _TERMS = 18
 """Terms of the series of exp where the norm is at most 1/2: the next is below 2 ** -70 of the sum."""
 
 
-def matrix_exp(A: Tensor) -> Tensor:
+def linalg_matrix_exp(A: Tensor) -> Tensor:
     """The exponential of each of the matrices (..., N, N): a Taylor series of A / 2 ** k, squared k times."""
     check_matrix("matrix_exp", A, square=True)
     if 0 in A.shape:
@@ -73,6 +78,11 @@ def matrix_exp(A: Tensor) -> Tensor:
     for _ in range(halvings):
         result = matmul(result, result)
     return result
+
+
+def matrix_exp(input: Tensor) -> Tensor:
+    """The exponential of each of the matrices (..., N, N): ``linalg.matrix_exp``."""
+    return linalg_matrix_exp(input)
 
 
 def _order(name: str, value: Any) -> Any:

@@ -104,10 +104,10 @@ def _inverted(name: str, x: Tensor, tolerances: Tolerances, hermitian: bool) -> 
     return call(PseudoInverse, expand(x, (*tolerances.batch, *x.shape[-2:])), tolerances, hermitian, name)
 
 
-def pinverse(A: Tensor, rcond: float = 1e-15) -> Tensor:
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """The pseudo-inverse of each of the matrices: ``linalg.pinv`` with ``rtol=rcond``."""
-    name = "pinverse"
-    return _inverted(name, A, Tolerances(name, check_matrix(name, A), None, number(name, "rcond", rcond)), False)
+    check_matrix("pinverse", input)
+    return _inverted("pinverse", input, Tolerances("pinverse", input, None, number("pinverse", "rcond", rcond)), False)
 
 
 def matrix_rank(A: Tensor, *, tol: Any = None, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:

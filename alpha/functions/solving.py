@@ -148,9 +148,9 @@ def inv(A: Tensor) -> Tensor:
     return _inverse("inv", A)
 
 
-def inverse(A: Tensor) -> Tensor:
+def inverse(input: Tensor) -> Tensor:
     """The inverse of each of the matrices: ``alpha.linalg.inv``."""
-    return _inverse("inverse", A)
+    return _inverse("inverse", input)
 
 
 def _inverse(name: str, x: Tensor) -> Tensor:
@@ -269,17 +269,27 @@ class LogDeterminant(Function):
         return found
 
 
-def det(A: Tensor) -> Tensor:
+def det(input: Tensor) -> Tensor:
     """The determinant of each of the matrices (..., N, N)."""
-    return call(Determinant, check_matrix("det", A, square=True))
+    return call(Determinant, check_matrix("det", input, square=True))
 
 
-def slogdet(A: Tensor) -> SignAndLogarithm:
+def linalg_det(A: Tensor) -> Tensor:
+    """The determinant of each of the matrices (..., N, N)."""
+    return det(A)
+
+
+def slogdet(input: Tensor) -> SignAndLogarithm:
     """The sign of each determinant, and the logarithm of its absolute value."""
-    return SignAndLogarithm(*call(LogDeterminant, check_matrix("slogdet", A, square=True), "slogdet"))
+    return SignAndLogarithm(*call(LogDeterminant, check_matrix("slogdet", input, square=True), "slogdet"))
 
 
-def logdet(A: Tensor) -> Tensor:
+def linalg_slogdet(A: Tensor) -> SignAndLogarithm:
+    """The sign of each determinant, and the logarithm of its absolute value."""
+    return slogdet(A)
+
+
+def logdet(input: Tensor) -> Tensor:
     """The logarithm of each determinant; NaN where it is negative."""
-    sign, logarithm = call(LogDeterminant, check_matrix("logdet", A, square=True), "logdet")
+    sign, logarithm = call(LogDeterminant, check_matrix("logdet", input, square=True), "logdet")
     return where(sign < 0, float("nan"), logarithm)

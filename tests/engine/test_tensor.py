@@ -18,20 +18,27 @@ from alpha.functions import (
     diagonals,
     elementwise,
     extremes,
+    factorisations,
+    householder,
     indexing,
     inplace,
     joining,
     linalg,
     lookups,
+    lu_factors,
+    matrices,
     products,
+    pseudo_inverse,
     reduction,
     running,
     scattering,
     selection,
     shape,
+    solving,
     sorting,
     splitting,
     statistics,
+    triangular,
     vector_norms,
     views,
 )
@@ -326,14 +333,15 @@ def test_every_function_of_a_tensor_is_a_method() -> None:
     """The function itself, or a method of its name that takes shapes and axes one by one as well."""
     families = (
         contraction, diagonals, elementwise, extremes, indexing, inplace, joining, linalg, lookups, products, reduction,
-        running, scattering, selection, shape, sorting, splitting, statistics, vector_norms, views,
+        running, scattering, selection, shape, sorting, splitting, statistics, vector_norms, views, factorisations,
+        householder, lu_factors, matrices, pseudo_inverse, solving, triangular,
     )  # fmt: skip
     functions = {name for family in families for name in family.__all__}
     of_several = {
         "cat", "concat", "stack", "getitem", "setitem", "one_hot", "linear", "cast", "concatenate", "hstack", "vstack",
         "dstack", "row_stack", "column_stack", "atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "einsum",
         "broadcast_shapes", "broadcast_tensors", "chain_matmul", "tensordot", "tril_indices", "triu_indices",
-        "std_mean", "var_mean", "searchsorted", "bucketize", "bilinear",
+        "std_mean", "var_mean", "searchsorted", "bucketize", "bilinear", "lu_unpack",
     }  # fmt: skip
     of_several |= {"is_tensor", "can_cast", "promote_types", "result_type", "rsub"}  # of PyTorch's tensors neither
     absent = {name for name in functions - of_several if not hasattr(alpha.Tensor, name)}
