@@ -14,7 +14,7 @@ from tests.robustness.compare import SUMS, Tolerance
 from tests.robustness.record import Record
 
 FLOATS = ("float32", "float64")
-ROUNDED = Tolerance(64, 0, 4, "cosines whose sum cancels at both ends")
+ROUNDED = Tolerance(64, 0, 4, "cosines whose sum cancels at both last_edges")
 
 # -- windows -----------------------------------------------------------------------------------------------------
 
@@ -138,8 +138,8 @@ def _segmented(d: Draw) -> Case:
     axis = d.whole(0, len(shape) - 1)
     segments = d.whole(1, 4)
     edges = np.sort(d.np.integers(0, shape[axis] + 1, (*shape[:axis], segments - 1)), -1)
-    ends = np.broadcast_to(np.int64(shape[axis]), (*shape[:axis], 1))
-    edges = np.concatenate([np.zeros_like(ends), edges, ends], -1)
+    last_edges = np.broadcast_to(np.int64(shape[axis]), (*shape[:axis], 1))
+    edges = np.concatenate([np.zeros_like(last_edges), edges, last_edges], -1)
     by = {"lengths": Input(Base(np.diff(edges)))} if d.chance(0.5) else {"offsets": Input(Base(edges))}
     initial = {"initial": d.pick((0.0, 1.0, -2.5))} if d.chance(0.4) else {}
     kind = d.pick(("sum", "mean", "prod", "max", "min"))
