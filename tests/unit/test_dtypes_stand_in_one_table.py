@@ -21,6 +21,8 @@ EXCEPT = {
     "alpha/__init__.py": "the names that users see",
     "alpha/cpu/launch_code.py": "Python's own type of floats, whose address is looked up by its name",
     "alpha/cpu/loops": "LLVM's two types of floats, by their bits",
+    "alpha/array_api": "the names that users see",
+    "alpha/dlpack.py": "what DLPack calls bfloat16 and NumPy does not know",
     "alpha/dtypes.py": "the table",
     "alpha/expressions/fit.py": "a polynomial's coefficients, rounded to either of two widths, by their bits",
     "alpha/utils/tensorboard": "pixels are bytes",
