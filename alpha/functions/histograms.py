@@ -174,5 +174,6 @@ def _counted(
         volumes = np.ones(())
         for found in edges:
             volumes = volumes[..., None] * np.diff(found)
-        result = (result / (result.sum() * volumes)).astype(x.dtype)
+        with np.errstate(all="ignore"):  # of no points in any bin the shares are NaN
+            result = (result / (result.sum() * volumes)).astype(x.dtype)
     return result

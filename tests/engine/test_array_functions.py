@@ -313,3 +313,31 @@ def test_running_values_of_nothing(engine: Engine, name: str, shape: tuple[int, 
     values = found[0] if isinstance(found, tuple) else found
     values.sum().backward()
     assert values.shape == shape and x.grad is not None and x.grad.shape == shape
+
+
+def test_histograms_of_points(engine: Engine, rng: np.random.Generator) -> None:
+    points, weights = rng.standard_normal((5, 20, 2)), rng.uniform(0.5, 2, (5, 20))
+    x, w = alpha.tensor(points, engine=engine), alpha.tensor(weights, engine=engine)
+    edges = [np.array([-2.0, -0.5, 0.0, 1.0]), np.array([-1.0, 0.25, 3.0])]
+    ours = [alpha.tensor(found, engine=engine) for found in edges]
+    for density in (False, True):
+        for bins, given in ((4, 4), ([3, 2], [3, 2]), (ours, edges)):
+            expected, _ = np.histogramdd(points.reshape(-1, 2), given, weights=weights.reshape(-1), density=density)
+            found = alpha.histogramdd(x, bins, weight=w, density=density)
+            np.testing.assert_allclose(np.asarray(found.hist), expected, rtol=1e-12)
+            assert [len(part) for part in found.bin_edges] == [n + 1 for n in expected.shape]
+    inside = alpha.histogramdd(x, 3, range=[-1, 1, 0, 2]).hist
+    assert inside.sum().item() == (np.abs(points[..., 0]) <= 1)[(points[..., 1] >= 0) & (points[..., 1] <= 2)].sum()
+    wrongs: list[tuple[Any, dict[str, Any]]] = [
+        (x, {"bins": [3]}),
+        (x, {"bins": 0}),
+        (x, {"bins": 3, "range": [0, 1]}),
+        (x, {"bins": 3, "range": [1, 0, 0, 1]}),
+        (x, {"bins": 3, "weight": w[0]}),
+        (x, {"bins": [ours[0].flip(0), 3]}),
+        (x[0, 0], {"bins": 3}),
+        (x.long(), {"bins": 3}),
+    ]
+    for points_given, options in wrongs:
+        with pytest.raises(AlphaError, match=r"\[histogramdd\] expected"):
+            alpha.histogramdd(points_given, **options)

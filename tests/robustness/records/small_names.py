@@ -14,7 +14,7 @@ from tests.robustness.compare import SUMS, Tolerance
 from tests.robustness.record import Record
 
 FLOATS = ("float32", "float64")
-ROUNDED = Tolerance(64, 0, 4, "cosines whose sum cancels at both last_edges")
+ROUNDED = Tolerance(64, 0, 4, "cosines whose sum cancels at both ends")
 
 # -- windows -----------------------------------------------------------------------------------------------------
 
