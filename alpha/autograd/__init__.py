@@ -20,19 +20,21 @@ from alpha.autograd.modes import (
     set_grad_enabled,
 )
 from alpha.autograd.regions import view_of, views_of
+from alpha.autograd.variable import Variable
 from alpha.autograd.views import Overwrite
 
 if TYPE_CHECKING:
     from alpha.autograd import functional as functional
+    from alpha.autograd.checks import gradcheck as gradcheck
+    from alpha.autograd.checks import gradgradcheck as gradgradcheck
     from alpha.autograd.gradients import backward as backward
     from alpha.autograd.gradients import grad as grad
-    from alpha.testing import gradcheck as gradcheck
-    from alpha.testing import gradgradcheck as gradgradcheck
 
 __all__ = [
     "Edge",
     "Function",
     "Overwrite",
+    "Variable",
     "backward",
     "detect_anomaly",
     "edges_of",
@@ -57,7 +59,7 @@ __all__ = [
     "views_of",
 ]
 
-_LATER = {"grad": "gradients", "backward": "gradients"}
+_LATER = {"grad": "gradients", "backward": "gradients", "gradcheck": "checks", "gradgradcheck": "checks"}
 
 
 def __getattr__(name: str) -> Any:
@@ -66,6 +68,4 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("alpha.autograd.functional")
     if name in _LATER:
         return getattr(importlib.import_module(f"alpha.autograd.{_LATER[name]}"), name)
-    if name in ("gradcheck", "gradgradcheck"):
-        return getattr(importlib.import_module("alpha.testing"), name)
     raise AttributeError(f"module 'alpha.autograd' has no attribute {name!r}")

@@ -182,8 +182,8 @@ class _FixedMode(_GradMode):
 
     mode: bool
 
-    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
-        return super().__new__(cls) if function is None else cls()(function)
+    def __new__(cls, orig_func: Callable[..., Any] | None = None) -> Any:
+        return super().__new__(cls) if orig_func is None else cls()(orig_func)
 
     def __init__(self) -> None:
         super().__init__(self.mode)
