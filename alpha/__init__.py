@@ -54,6 +54,7 @@ from alpha.serialization import load, save
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
+    from alpha import array_api as array_api
     from alpha import cpu as cpu
     from alpha import cu32 as cu32
     from alpha import cuda as cuda
@@ -135,6 +136,8 @@ def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
     if name == "checkpoint":
         return importlib.import_module("alpha.autograd.checkpoints").checkpoint
+    if name == "array_api":
+        return importlib.import_module("alpha.array_api")
     if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils"):
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")

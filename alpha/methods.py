@@ -20,6 +20,7 @@ from alpha.changes import at_once, setting
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError
+from alpha.exchange_methods import ExchangeMethods
 from alpha.fact_methods import FactMethods
 from alpha.functions import (
     activation,
@@ -42,7 +43,7 @@ from alpha.pointwise_methods import PointwiseMethods
 from alpha.tensor import Tensor
 
 
-class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods):  # noqa: PLW1641 (Tensor has its __hash__)
+class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, ExchangeMethods):  # noqa: PLW1641
     """What Tensor has beside its own methods; ``self`` is a Tensor."""
 
     # -- operators ---------------------------------------------------------------------------------------------------
@@ -138,6 +139,9 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods):  # no
     def imag(self: Any) -> Tensor:
         """The imaginary parts: see ``alpha.imag``."""
         return complex_numbers.imag(self)
+
+    def __complex__(self: Any) -> complex:
+        return complex(self.item())
 
     clone = elementwise.clone
     contiguous = elementwise.contiguous
@@ -287,7 +291,7 @@ def _as_this(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
 
 def attach() -> None:
     """Gives Tensor the methods."""
-    for family in (ArrayMethods, PointwiseMethods, FactMethods, MatrixMethods, Methods):
+    for family in (ArrayMethods, PointwiseMethods, FactMethods, MatrixMethods, ExchangeMethods, Methods):
         for name, method in vars(family).items():
             if isinstance(method, FunctionType | property):
                 setattr(Tensor, name, method)

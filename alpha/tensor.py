@@ -224,12 +224,6 @@ class Tensor(Methods):
         self.storage.exported = True
         return array
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.numpy().__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.numpy().__dlpack_device__()
-
     def item(self) -> Any:
         """The only element as a Python number."""
         if self.numel() != 1:

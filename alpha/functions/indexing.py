@@ -16,7 +16,7 @@ from alpha.expressions.functions import pointwise, summed_to
 from alpha.expressions.symbols import is_symbolic
 from alpha.functions.elementwise import where
 from alpha.functions.inplace import check_fits, write, written, written_value
-from alpha.functions.keys import check_index, is_basic, is_mask, kept_index, region_of, resolved_key
+from alpha.functions.keys import check_index, is_basic, is_mask, kept_index, region_of, resolved_key, without_flags
 from alpha.functions.operands import Number, broadcast_view, call, check_room, check_tensor, sum_to
 from alpha.functions.shape import broadcast_to, reshape
 from alpha.launches import INDEX_SELECT, ONE_HOT, PUT, PUT_SELECTED
@@ -157,6 +157,7 @@ def getitem(x: Tensor, key: Any) -> Tensor:
         part = _part(x.shape, x.strides, plain)
         if part is not None:
             return view_of(x, x.offset + part[0], part[1], part[2])
+    x, key = without_flags("getitem", x, key)
     index = resolved_key("getitem", x, key)
     return call(Slice if is_basic(index) else Gather, x, index)
 
@@ -221,6 +222,7 @@ def setitem(x: Tensor, key: Any, value: Any) -> None:
     if type(key) is Tensor and type(value) is Tensor and _is_written(x, key, value):
         return
     check_tensor("setitem", x)
+    x, key = without_flags("setitem", x, key)
     index = resolved_key("setitem", x, key)
     value = written_value("setitem", x, value, check_shape=False)
     if isinstance(value, Tensor):

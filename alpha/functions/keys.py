@@ -14,6 +14,7 @@ from alpha.conversion import tensor
 from alpha.engine import RangeCheck
 from alpha.errors import DtypeError, IndexingError, described
 from alpha.functions.operands import copied
+from alpha.functions.shape import unsqueeze
 from alpha.tensor import Tensor
 
 
@@ -41,6 +42,46 @@ def resolved_key(name: str, x: Tensor, key: Any) -> tuple[Any, ...]:
     if len(tensors) > 1:
         _check_together(name, tensors)
     return found
+
+
+def without_flags(name: str, x: Tensor, key: Any) -> tuple[Tensor, Any]:
+    """A view and its key that select what a key with bools without axes selects.
+
+    Each such bool stands for a new axis of length 1, of which True selects the only entry and False none, as in
+    PyTorch.
+    """
+    entries = key if isinstance(key, tuple) else (key,)
+    if not any(map(_is_flag, entries)):
+        return x, key
+    between = x.ndim - sum(map(_axes_taken, entries))
+    if between < 0:
+        raise IndexingError(f"[{name}] expected at most {x.ndim} indices for shape {x.shape}, got {described(key)}")
+    found, axis = [], 0
+    for entry in entries:
+        if _is_flag(entry):
+            x = unsqueeze(x, axis)
+            found.append(tensor([0] if entry else [], dtypes.default_int, engine=x.engine))
+            axis += 1
+        else:
+            found.append(entry)
+            axis += between if entry is Ellipsis else _axes_taken(entry)
+    return x, tuple(found)
+
+
+def _is_flag(entry: Any) -> bool:
+    """Whether a part of a key is a bool, or a tensor or an array of one bool and no axes."""
+    if isinstance(entry, Tensor | np.ndarray):
+        return not entry.shape and dtypes.is_bool(entry.dtype)
+    return isinstance(entry, bool)
+
+
+def _axes_taken(entry: Any) -> int:
+    """How many of a tensor's axes a part of a key stands for, where it is no ellipsis."""
+    if entry is None or entry is Ellipsis or _is_flag(entry):
+        return 0
+    array = np.asarray(entry) if isinstance(entry, list) else entry
+    is_of_bools = isinstance(array, Tensor | np.ndarray) and dtypes.is_bool(array.dtype)
+    return array.ndim if is_of_bools else 1
 
 
 def _check_together(name: str, tensors: list[Tensor]) -> None:
@@ -73,7 +114,7 @@ def _entry(name: str, x: Tensor, entry: Any) -> Any:
         x.engine.check_owner(name, entry)
         if dtypes.is_bool(entry.dtype) and entry.ndim:
             return entry
-        if entry.ndim and not dtypes.is_float(entry.dtype):
+        if entry.ndim and dtypes.is_integer(entry.dtype):
             return entry.long()
     whole = dtypes.is_integer(entry.dtype) if isinstance(entry, Tensor) else hasattr(type(entry), "__index__")
     if not whole or isinstance(entry, bool | np.bool_):

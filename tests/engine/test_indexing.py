@@ -150,7 +150,7 @@ def test_out_of_range_and_wrong_kinds(engine: Engine) -> None:
     for key in ((0, 0, 0, 0), (..., ...), (0, 0, 0, [0])):
         with pytest.raises(IndexingError, match=r"\[getitem\] expected at most 3 indices and one \.\.\."):
             x[key]
-    for key in (1.0, "a", True, alpha.tensor([1.0], engine=engine), alpha.tensor(True, engine=engine)):
+    for key in (1.0, "a", np.True_, alpha.tensor([1.0], engine=engine), [[1j]]):
         with pytest.raises(IndexingError, match=r"\[getitem\] expected ints, slices"):
             x[key]
     with pytest.raises(IndexingError, match=r"\[getitem\] expected a mask of shape \(3, 4\) at axis 0, got \(2, 4\)"):
@@ -256,6 +256,29 @@ def test_one_hot_of_each_dtype(engine: Engine, rng: np.random.Generator, dtype: 
     found = alpha.one_hot(labels, 37, dtype).numpy()
     assert found.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(found, np.eye(37)[given[::3]].astype(dtype))
+
+
+@pytest.mark.parametrize("key", [True, False, (..., True, 1), (slice(None), True), (1, ..., False), (True, [0, 2])])
+def test_bools_without_axes(engine: Engine, key: Any) -> None:
+    """Each is an axis of length 1, of which True selects the entry and False none."""
+    parts = key if isinstance(key, tuple) else (key,)
+    as_tensors = tuple(alpha.tensor(part, engine=engine) if type(part) is bool else part for part in parts)
+    for form in (key, as_tensors):
+        t = alpha.tensor(X, requires_grad=True, engine=engine)
+        np.testing.assert_array_equal(t[form].detach().numpy(), X[key])
+        written, expected = t.detach().clone(), X.copy()
+        written[form], expected[key] = -1.0, -1.0
+        np.testing.assert_array_equal(written.numpy(), expected)
+        t[form].sum().backward()
+        assert t.grad is not None
+        np.testing.assert_array_equal(t.grad.numpy(), expected == -1)
+
+
+def test_a_mask_of_a_tensor_without_axes(engine: Engine) -> None:
+    t = alpha.tensor(3.0, engine=engine)
+    assert t[t > 2].tolist() == [3.0] and t[t > 4].shape == (0,)
+    t[t > 2] = 1.0
+    assert t.item() == 1.0
 
 
 def test_masked_fill(engine: Engine) -> None:

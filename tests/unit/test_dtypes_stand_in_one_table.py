@@ -19,6 +19,7 @@ C_NAMES = {"float", "double"}
 KERNELS = "which kernels there are, most of them for float32 alone"
 EXCEPT = {
     "alpha/__init__.py": "the names that users see",
+    "alpha/array_api/__init__.py": "the names that users see",
     "alpha/cpu/launch_code.py": "Python's own type of floats, whose address is looked up by its name",
     "alpha/cpu/loops": "LLVM's two types of floats, by their bits",
     "alpha/array_api": "the names that users see",
