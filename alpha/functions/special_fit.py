@@ -38,32 +38,34 @@ def _inverse(size: float, function: Callable[[Real], Real]) -> Callable[[Real], 
 def polynomials() -> dict[str, Callable[[Real], Real]]:
     """By name: the function of t."""
     mp: Any = importlib.import_module("mpmath")
-    found: dict[str, Callable[[Real], Real]] = {}
-    for n in (0, 1):
+    return {**_bessel(mp, 0), **_bessel(mp, 1), **_airy(mp)}
 
-        def rest_of_y(x: Real, n: int = n) -> Real:
-            """Y without its logarithm and its pole, over x ** n."""
-            regular = mp.bessely(n, x) - 2 / mp.pi * mp.log(x / 2) * mp.besselj(n, x)
-            return (regular + (2 / (mp.pi * x) if n else 0)) / x**n
 
-        def rest_of_k(x: Real, n: int = n) -> Real:
-            """K without its logarithm and its pole, over x ** n."""
-            regular = mp.besselk(n, x) + (-1) ** n * mp.log(x / 2) * mp.besseli(n, x)
-            return (regular - (1 / x if n else 0)) / x**n
+def _bessel(mp: Any, n: int) -> dict[str, Callable[[Real], Real]]:
+    """J, Y and K of one order."""
 
-        def turned(x: Real, part: str, n: int = n) -> Real:
-            """Of sqrt(pi x / 2) (J + i Y) exp(-i (x - n pi / 2 - pi / 4)) the real part, or x times the imaginary."""
-            angle = x - n * mp.pi / 2 - mp.pi / 4
-            value = mp.hankel1(n, x) * mp.expj(-angle) * mp.sqrt(mp.pi * x / 2)
-            return value.real if part == "real" else value.imag * x
+    def rest_of_y(x: Real) -> Real:
+        """Y without its logarithm and its pole, over x ** n."""
+        regular = mp.bessely(n, x) - 2 / mp.pi * mp.log(x / 2) * mp.besselj(n, x)
+        return (regular + (2 / (mp.pi * x) if n else 0)) / x**n
 
-        found[f"J{n}_NEAR"] = _squared(8, lambda x, n=n: mp.besselj(n, x) / x**n)
-        found[f"Y{n}_NEAR"] = _squared(8, rest_of_y)
-        found[f"PHASE_REAL_{n}"] = _inverse_squared(8, lambda x, f=turned: f(x, "real"))
-        found[f"PHASE_IMAGINARY_{n}"] = _inverse_squared(8, lambda x, f=turned: f(x, "imaginary"))
-        found[f"K{n}_NEAR"] = _squared(2, rest_of_k)
-        found[f"K{n}_FAR"] = _inverse(2, lambda x, n=n: mp.besselk(n, x) * mp.exp(x) * mp.sqrt(x))
-    return {**found, **_airy(mp)}
+    def rest_of_k(x: Real) -> Real:
+        """K without its logarithm and its pole, over x ** n."""
+        regular = mp.besselk(n, x) + (-1) ** n * mp.log(x / 2) * mp.besseli(n, x)
+        return (regular - (1 / x if n else 0)) / x**n
+
+    def turned(x: Real) -> Real:
+        """sqrt(pi x / 2) (J + i Y) exp(-i (x - n pi / 2 - pi / 4))"""
+        return mp.hankel1(n, x) * mp.expj(n * mp.pi / 2 + mp.pi / 4 - x) * mp.sqrt(mp.pi * x / 2)
+
+    return {
+        f"J{n}_NEAR": _squared(8, lambda x: mp.besselj(n, x) / x**n),
+        f"Y{n}_NEAR": _squared(8, rest_of_y),
+        f"PHASE_REAL_{n}": _inverse_squared(8, lambda x: turned(x).real),
+        f"PHASE_IMAGINARY_{n}": _inverse_squared(8, lambda x: turned(x).imag * x),
+        f"K{n}_NEAR": _squared(2, rest_of_k),
+        f"K{n}_FAR": _inverse(2, lambda x: mp.besselk(n, x) * mp.exp(x) * mp.sqrt(x)),
+    }
 
 
 def _airy(mp: Any) -> dict[str, Callable[[Real], Real]]:
@@ -73,18 +75,17 @@ def _airy(mp: Any) -> dict[str, Callable[[Real], Real]]:
         x = (mp.mpf(3) / 2 * zeta) ** (mp.mpf(2) / 3)
         return mp.airyai(x) * mp.exp(zeta) * 2 * mp.sqrt(mp.pi) * x**0.25
 
-    def turned(zeta: Real, part: str) -> Real:
-        """Of sqrt(pi) |x| ** 0.25 (Ai + i Bi) exp(i (zeta - pi / 4)), as ``turned`` there."""
+    def turned(zeta: Real) -> Real:
+        """sqrt(pi) |x| ** 0.25 (Ai + i Bi) exp(i (zeta - pi / 4))"""
         x = (mp.mpf(3) / 2 * zeta) ** (mp.mpf(2) / 3)
-        value = mp.mpc(mp.airyai(-x), mp.airybi(-x)) * mp.expj(zeta - mp.pi / 4) * mp.sqrt(mp.pi) * x**0.25
-        return value.real if part == "real" else value.imag * zeta
+        return mp.mpc(mp.airyai(-x), mp.airybi(-x)) * mp.expj(zeta - mp.pi / 4) * mp.sqrt(mp.pi) * x**0.25
 
     least = mp.mpf(2) / 3 * mp.mpf(4) ** 1.5
     return {
         "AIRY_NEAR": lambda t: mp.airyai(3 * t - 1),
         "AIRY_FALLING": _inverse(mp.mpf(2) / 3 * mp.mpf(2) ** 1.5, falling),
-        "AIRY_REAL": _inverse_squared(least, lambda zeta: turned(zeta, "real")),
-        "AIRY_IMAGINARY": _inverse_squared(least, lambda zeta: turned(zeta, "imaginary")),
+        "AIRY_REAL": _inverse_squared(least, lambda zeta: turned(zeta).real),
+        "AIRY_IMAGINARY": _inverse_squared(least, lambda zeta: turned(zeta).imag * zeta),
     }
 
 

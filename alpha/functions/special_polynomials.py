@@ -95,8 +95,8 @@ def _family(
     polynomial.__name__ = polynomial.__qualname__ = name
     polynomial.__doc__ = (
         f"{title} of order n, broadcast: 0 for n < 0.\n\n"
-        "    ``n`` is a number or a tensor, whose fractions are cut off; one of both must be a tensor. Gradients are\n"
-        f"    input's alone: GraphError where n requires one. ArgumentError for an order above {MOST}.\n    "
+        "    ``n`` is a number or a tensor, whose fractions are cut off. Only input has gradients: GraphError where\n"
+        f"    n requires one. ArgumentError for an order above {MOST}.\n    "
     )
     return polynomial
 
