@@ -6,7 +6,7 @@ A new dtype is a row of ``TABLE``. Nothing elsewhere compares with a dtype's nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -98,7 +98,7 @@ TABLE: dict[DType, Info] = {
 ALL = tuple(dtype for dtype, row in TABLE.items() if row.computed is None)
 """Those that engines have loops of."""
 FLOATS = tuple(dtype for dtype in ALL if TABLE[dtype].category == FLOAT)
-STORED = tuple(dtype for dtype, row in TABLE.items() if row.computed is not None)
+STORED = frozenset(dtype for dtype, row in TABLE.items() if row.computed is not None)
 """Those that are stored as they are and computed in another dtype."""
 
 DtypeLike = Any
@@ -113,9 +113,23 @@ def as_dtype(value: DtypeLike, function: str = "dtype") -> DType:
         dtype = np.dtype(value)
     except Exception as error:  # NumPy raises what it meets on the way
         raise DtypeError(f"[{function}] expected a dtype, got {described(value)}: one of {names()}") from error
-    if dtype not in TABLE:
+    row = TABLE.get(dtype)
+    if row is None:
         raise DtypeError(f"[{function}] expected one of the dtypes {names()}, got {dtype}: convert the array first")
+    if row.computed is not None:
+        announce_stored()
     return dtype
+
+
+FIRST_STORED: list[Callable[[], None]] = []
+"""What is called once, when a dtype that is only stored comes up for the first time: engines get ready for it."""
+
+
+def announce_stored() -> None:
+    """Says that tensors of a dtype that is only stored are about to be made."""
+    while FIRST_STORED:
+        FIRST_STORED[-1]()
+        FIRST_STORED.pop()  # afterwards: an interrupted one is called again
 
 
 def names() -> str:
@@ -163,7 +177,7 @@ def has_gradients(dtype: DType) -> bool:
 
 def is_stored(dtype: DType) -> bool:
     """Whether engines have no loops of it: see ``Info.computed``."""
-    return dtype not in ALL and dtype in STORED
+    return dtype in STORED
 
 
 def computed_in(dtype: DType) -> DType:
@@ -193,14 +207,16 @@ def is_whole(dtype: DType) -> bool:
 
 def of_safetensors(code: str) -> DType | None:
     """The dtype of a name in safetensors files; None where no row has it."""
-    return next((dtype for dtype, row in TABLE.items() if row.safetensors == code), None)
+    found = next((dtype for dtype, row in TABLE.items() if row.safetensors == code), None)
+    return None if found is None else as_dtype(found)
 
 
 @cache
 def limits(dtype: DType) -> tuple[float, float]:
     """The least and the largest finite number that a dtype holds; of bools and integers as ints."""
     if has_gradients(dtype):
-        return float(ml_dtypes.finfo(dtype).min), float(ml_dtypes.finfo(dtype).max)
+        found = finfo(dtype)
+        return float(found.min), float(found.max)
     return (0, 1) if is_bool(dtype) else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
 
@@ -221,7 +237,7 @@ def finfo(dtype: DtypeLike | None = None) -> np.finfo[Any]:
     kind = default_float if dtype is None else as_dtype(dtype, "finfo")
     if not has_gradients(kind):
         raise DtypeError(f"[finfo] expected {float_names()}, got {kind}: iinfo tells of integers")
-    found: np.finfo[Any] = ml_dtypes.finfo(kind)
+    found: np.finfo[Any] = ml_dtypes.finfo(kind)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -233,12 +249,13 @@ def iinfo(dtype: DtypeLike) -> np.iinfo[Any]:
     return np.iinfo(kind)
 
 
-_PARTS = {complex64: float32, complex128: float64}
+_PARTS: dict[DType, DType] = {complex64: float32, complex128: float64}
 """The dtypes of complex numbers' parts."""
 
 
 def complex_of(dtype: DType) -> DType:
     """The complex dtype whose parts are floats of a dtype: complex64 but for float64."""
+    announce_stored()
     return complex128 if dtype == float64 else complex64
 
 

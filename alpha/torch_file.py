@@ -77,7 +77,7 @@ def _dtype_named(name: str) -> np.dtype[Any] | None:
     """A dtype of tensors or of NumPy's; None where there is none."""
     for dtype in dtypes.TABLE:
         if dtype.name == name:
-            return dtype
+            return dtypes.as_dtype(dtype)
     try:
         return np.dtype(name)
     except TypeError:

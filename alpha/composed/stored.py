@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from alpha import dtypes
 from alpha.composed.arrays import cast
 from alpha.dtypes import DType, bool_, computed_in, float_names, info, is_complex, is_stored, promote
 from alpha.engine import Engine
@@ -42,18 +43,38 @@ _COMPUTES = (
     "row_norm_grad", "running_extremes", "softmax", "softmax_grad", "sort", "stack", "topk", "variance",
 )  # fmt: skip
 """Operations whose tensors are converted, and their results."""
+_MARK = "takes_stored_dtypes"
+_JOINS = ("concat", "pointwise_sum", "stack")
+"""Those of lists of tensors."""
 _MAKES = ("eye", "full", "full_like", "one_hot", "progression")
 """Operations that are given the dtype of their result."""
 
 
 def with_stored_dtypes(engine: E) -> E:
-    """Decorator of an engine's class: its operations take what is stored in the dtypes that they have no loops of."""
-    for name in _COMPUTES:
-        setattr(engine, name, _computing(name, getattr(engine, name)))
-    for name in _MAKES:
-        setattr(engine, name, _making(name, getattr(engine, name)))
-    engine.optimizer_step = _updating(engine.optimizer_step)
+    """Decorator of an engine's class: its operations take what is stored in the dtypes that they have no loops of.
+
+    They begin to look for it when such a dtype comes up for the first time: a program of float32 never pays for it.
+    """
+
+    def begin() -> None:
+        for name in _COMPUTES:
+            guard = _joining if name in _JOINS else _computing
+            _replace(engine, name, functools.partial(guard, name))
+        for name in _MAKES:
+            _replace(engine, name, functools.partial(_making, name))
+        _replace(engine, "optimizer_step", _updating)
+
+    dtypes.FIRST_STORED.append(begin)
     return engine
+
+
+def _replace(engine: type[Engine], name: str, guard: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Puts a guard before an operation, unless there is one."""
+    operation = getattr(engine, name)
+    if not hasattr(operation, _MARK):
+        guarded = guard(operation)
+        setattr(guarded, _MARK, True)
+        setattr(engine, name, guarded)
 
 
 def pointwise(
@@ -87,8 +108,23 @@ def _computing(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(operation)
     def guarded(self: Engine, *args: Any, **kwargs: Any) -> Any:
         for value in args:
-            if _is_stored(value) or (isinstance(value, list | tuple) and any(map(_is_stored, value))):
+            if isinstance(value, Tensor) and is_stored(value.dtype):
                 return _converted(self, name, operation, args, kwargs)
+        return operation(self, *args, **kwargs)
+
+    return guarded
+
+
+def _joining(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of an operation that takes a list of tensors."""
+
+    @functools.wraps(operation)
+    def guarded(self: Engine, *args: Any, **kwargs: Any) -> Any:
+        for value in args:
+            if isinstance(value, list | tuple):
+                for x in value:
+                    if isinstance(x, Tensor) and is_stored(x.dtype):
+                        return _converted(self, name, operation, args, kwargs)
         return operation(self, *args, **kwargs)
 
     return guarded
@@ -123,11 +159,6 @@ def _updating(operation: Callable[..., None]) -> Callable[..., None]:
         return operation(self, rows, *args, **kwargs)
 
     return guarded
-
-
-def _is_stored(value: Any) -> bool:
-    """Whether it is a tensor of a stored dtype."""
-    return isinstance(value, Tensor) and is_stored(value.dtype)
 
 
 def _converted(engine: Engine, name: str, operation: Callable[..., Any], args: Any, kwargs: Any) -> Any:

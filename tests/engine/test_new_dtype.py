@@ -26,7 +26,7 @@ def quarter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     )
     with monkeypatch.context() as patch:
         patch.setitem(dtypes.TABLE, QUARTER, row)
-        patch.setattr(dtypes, "STORED", (*dtypes.STORED, QUARTER))
+        patch.setattr(dtypes, "STORED", dtypes.STORED | {QUARTER})
         yield alpha.engine(request.param)
 
 
