@@ -29,6 +29,7 @@ from alpha.functions import (
     views,
 )
 from alpha.functions import shape as shapes
+from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.operands import check_tensor
 from alpha.tensor import Tensor
 
@@ -185,16 +186,16 @@ class ArrayMethods:
     @property
     def mT(self: Any) -> Tensor:
         """The last two axes exchanged."""
-        return views.adjoint(self)
+        return views.exchanged("mT", self)
 
     @property
     def H(self: Any) -> Tensor:
-        """A matrix transposed."""
-        return views.t(self)
+        """A matrix transposed, of complex numbers their conjugates."""
+        return views.t(conjugate(self))
 
     @property
     def mH(self: Any) -> Tensor:
-        """The last two axes exchanged."""
+        """The last two axes exchanged, of complex numbers their conjugates."""
         return views.adjoint(self)
 
     def reshape(self: Any, *shape: Any) -> Tensor:

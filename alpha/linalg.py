@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.functions import diagonals
 from alpha.functions.contraction import vector_cross as cross
+from alpha.functions.eigenvalues import eig, eigvals
 from alpha.functions.factorisations import cholesky_ex, eigh, eigvalsh, svdvals
 from alpha.functions.factorisations import linalg_cholesky as cholesky
 from alpha.functions.factorisations import linalg_qr as qr
@@ -43,7 +44,9 @@ __all__ = [
     "det",
     "diagonal",
     "dot",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "gemv",
     "ger",

@@ -165,6 +165,8 @@ def silu(x: Tensor, inplace: bool = False) -> Tensor:
     found: Tensor | None = _silu.latest.launch_outside(x)
     if found is not None:
         return found
+    if isinstance(x, Tensor) and dtypes.is_complex(x.dtype):
+        return x * sigmoid(x)
     _check("silu", x)
     return _silu(x)
 
@@ -249,6 +251,8 @@ def _softsign(x: Any) -> Any:
 
 def softsign(x: Tensor) -> Tensor:
     """x / (1 + |x|)."""
+    if isinstance(x, Tensor) and dtypes.is_complex(x.dtype):
+        return x / (1 + x.abs())
     return of_floats(_softsign, "softsign", x, False)
 
 
@@ -259,6 +263,8 @@ def _tanhshrink(x: Any) -> Any:
 
 def tanhshrink(x: Tensor) -> Tensor:
     """x - tanh(x)."""
+    if isinstance(x, Tensor) and dtypes.is_complex(x.dtype):
+        return x - tanh(x)
     return of_floats(_tanhshrink, "tanhshrink", x, False)
 
 

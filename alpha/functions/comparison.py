@@ -245,8 +245,12 @@ def _kind(name: str, x: TensorLike) -> Tensor:
 
 
 def isreal(input: TensorLike) -> Tensor:
-    """Where elements are real numbers, as bool: everywhere, for there are no complex ones."""
+    """Where elements are real numbers, as bool: where their imaginary part is 0."""
     value = convert("isreal", input, logical=True)[0]
+    if dtypes.is_complex(value.dtype):
+        from alpha.functions.complex_numbers import imag  # here: it imports this family
+
+        return eq(imag(value.detach()), 0)
     return filled(value, True, dtypes.bool_)
 
 
@@ -271,7 +275,18 @@ def isclose(
         raise ArgumentError(f"[isclose] expected rtol and atol >= 0, got {rtol} and {atol}")
     function = _isclose_or_nan if flag("isclose", "equal_nan", equal_nan) else _isclose
     values = convert("isclose", input, other, floating=True, logical=True)
+    if any(isinstance(v, Tensor) and dtypes.is_complex(v.dtype) for v in values):
+        return _are_close(*values, relative, absolute, equal_nan)
     return function(*[v.detach() if isinstance(v, Tensor) else v for v in values], relative, absolute)
+
+
+def _are_close(x: Any, y: Any, relative: float, absolute: float, equal_nan: bool) -> Tensor:
+    """``isclose`` of complex numbers: their distance is compared."""
+    x, y = [v.detach() if isinstance(v, Tensor) else v for v in (x, y)]
+    distance = (x - y).abs()
+    size = y.abs() if isinstance(y, Tensor) else abs(y)
+    found = logical_or(eq(x, y), logical_and(isfinite(distance), le(distance, absolute + relative * size)))
+    return logical_or(found, logical_and(ne(x, x), ne(y, y))) if equal_nan and isinstance(y, Tensor) else found
 
 
 def allclose(

@@ -111,6 +111,11 @@ def _power_slopes(y: Any, a: Any, b: Any) -> Sequence[Any]:
     return b * base ** (b - 1), None if logarithm is None else y * logarithm
 
 
+def _sinc_slope(y: Any, a: Any) -> Any:
+    # At 0 the difference is 0, whatever it is divided by.
+    return ((a * math.pi).cos() - y) / of_complex("where", a == 0, a * 0 + 1, a)
+
+
 OPERATIONS: dict[str, tuple[Callable[..., Any], Slopes]] = {
     "add": (np.add, lambda y, a, b: (1, 1)),
     "sub": (np.subtract, lambda y, a, b: (1, -1)),
@@ -134,6 +139,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Slopes]] = {
     "sin": (np.sin, lambda y, a: (a.cos(),)),
     "cos": (np.cos, lambda y, a: (-a.sin(),)),
     "tan": (np.tan, lambda y, a: (1 + y * y,)),
+    "sinc": (np.sinc, lambda y, a: (_sinc_slope(y, a),)),
     "asin": (np.arcsin, lambda y, a: (1 / (1 - a * a).sqrt(),)),
     "acos": (np.arccos, lambda y, a: (-1 / (1 - a * a).sqrt(),)),
     "atan": (np.arctan, lambda y, a: (1 / (1 + a * a),)),

@@ -16,6 +16,7 @@ from alpha.functions.complex_arithmetic import conjugate, on_host
 from alpha.functions.joining import stack
 from alpha.functions.operands import TensorLike, call, check_float, check_tensor, operands
 from alpha.functions.transcendental import cos, sin
+from alpha.functions.views import broadcast_tensors
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -110,8 +111,6 @@ def complex(real: Tensor, imag: Tensor) -> Tensor:
     check_float("complex", real, imag)
     if real.dtype != imag.dtype:
         raise DtypeError(f"[complex] expected parts of one dtype, got {real.dtype} and {imag.dtype}: cast one")
-    from alpha.functions.shape import broadcast_tensors
-
     return view_as_complex(stack(broadcast_tensors(real, imag), -1))
 
 

@@ -12,7 +12,7 @@ from alpha.expressions.functions import pointwise
 from alpha.functions.elementwise import clamp, maximum, sqrt, where
 from alpha.functions.linalg import matmul
 from alpha.functions.lookups import index_select
-from alpha.functions.operands import check_float
+from alpha.functions.operands import check_float, check_inexact
 from alpha.functions.reduction import sum
 from alpha.functions.shape import expand, reshape, transpose, unsqueeze
 from alpha.functions.vector_norms import norm
@@ -32,7 +32,7 @@ _MODES = {
 
 def normalize(input: Tensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Tensor:
     """``input`` over its p-norm along an axis (or several), the norm counting as at least eps."""
-    check_float("normalize", input)
+    check_inexact("normalize", input)
     return input / clamp(norm(input, number("normalize", "p", p), dim, True), number("normalize", "eps", eps))
 
 
@@ -54,7 +54,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     """The p-norm of x1 - x2 + eps along the last axis of tensors that broadcast."""
     name = "pairwise_distance"
     p, eps, keepdim = number(name, "p", p), number(name, "eps", eps), flag(name, "keepdim", keepdim)
-    if not _pair(name, x1, x2):
+    if not _pair(name, x1, x2, complex_too=True):
         raise ShapeError(f"[{name}] expected tensors of one axis or more, got {x1.shape} and {x2.shape}")
     return norm(x1 - x2 + eps, p, -1, keepdim)
 
@@ -134,9 +134,9 @@ def _checked_p(function: str, p: Any) -> float:
     return checked
 
 
-def _pair(function: str, x1: Tensor, x2: Tensor) -> tuple[int, ...]:
-    """The shape that two tensors of floats broadcast to."""
-    check_float(function, x1, x2)
+def _pair(function: str, x1: Tensor, x2: Tensor, complex_too: bool = False) -> tuple[int, ...]:
+    """The shape that two tensors of floats, or of complex numbers where they may be, broadcast to."""
+    (check_inexact if complex_too else check_float)(function, x1, x2)
     x1.engine.check_owner(function, x2)
     if x1.dtype != x2.dtype:
         raise DtypeError(f"[{function}] expected tensors of one dtype, got {x1.dtype} and {x2.dtype}: cast one")

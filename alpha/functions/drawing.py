@@ -10,6 +10,7 @@ from alpha.arguments import flag, number, shape_of, whole
 from alpha.autograd import Function
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
+from alpha.functions.complex_numbers import view_as_complex
 from alpha.functions.creation import DeviceLike, EngineLike, named_size
 from alpha.functions.elementwise import cast, clamp, floor, log, lt, minimum
 from alpha.functions.inplace import write
@@ -53,10 +54,26 @@ def rand(
     device: DeviceLike = None,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Random numbers in [0, 1), from a generator or else ``alpha.manual_seed``'s sequence."""
+    """Random numbers in [0, 1), from a generator or else ``alpha.manual_seed``'s sequence; of complex ones both parts.
+    """
     shape = shape if size is None else named_size("rand", shape, size)
-    draw = random.draw_uniform(shape_of("rand", shape), dtype=dtypes.default_or("rand", dtype), generator=generator)
+    kind = dtypes.default_or("rand", dtype)
+    if dtypes.is_complex(kind):
+        pairs = random.draw_uniform(_pairs("rand", shape), dtype=dtypes.real_of(kind), generator=generator)
+        return _of_pairs(pairs, engine, device, requires_grad)
+    draw = random.draw_uniform(shape_of("rand", shape), dtype=kind, generator=generator)
     return _made(draw, engine, device, requires_grad)
+
+
+def _pairs(function: str, shape: Any) -> tuple[int, ...]:
+    """The shape of the parts of complex numbers of a shape."""
+    return shape_of(function, ((*shape_of(function, shape), 2),))
+
+
+def _of_pairs(draw: Draw, engine: EngineLike, device: DeviceLike, requires_grad: bool) -> Tensor:
+    """Complex numbers of drawn parts."""
+    out = view_as_complex(_made(draw, engine, device, False))
+    return out if requires_grad is False else out.requires_grad_(requires_grad)
 
 
 def randn(
@@ -68,9 +85,17 @@ def randn(
     device: DeviceLike = None,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Random numbers of the standard normal distribution, from a generator or else ``alpha.manual_seed``'s sequence."""
+    """Random numbers of the standard normal distribution, from a generator or else ``alpha.manual_seed``'s sequence.
+
+    Of complex ones each part has the variance 1/2.
+    """
     shape = shape if size is None else named_size("randn", shape, size)
-    draw = random.draw_normal(shape_of("randn", shape), dtype=dtypes.default_or("randn", dtype), generator=generator)
+    kind = dtypes.default_or("randn", dtype)
+    if dtypes.is_complex(kind):
+        parts = dtypes.real_of(kind)
+        pairs = random.draw_normal(_pairs("randn", shape), std=math.sqrt(0.5), dtype=parts, generator=generator)
+        return _of_pairs(pairs, engine, device, requires_grad)
+    draw = random.draw_normal(shape_of("randn", shape), dtype=kind, generator=generator)
     return _made(draw, engine, device, requires_grad)
 
 

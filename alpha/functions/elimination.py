@@ -76,8 +76,13 @@ def lu_factored(a: Array, pivot: bool = True) -> tuple[Array, Array, Array]:
 
 
 def _exchange_largest(panel: Array, lu: Array, step: int, start: int) -> Array:
-    """Moves the row with the largest element of a panel's column up, in the matrices too; returns how far it came."""
-    distance = np.abs(panel[:, step:, step]).argmax(-1)
+    """Moves the row with the largest element of a panel's column up, in the matrices too; returns how far it came.
+
+    The size of a complex element is, as in LAPACK, the sum of its parts'.
+    """
+    column = panel[:, step:, step]
+    sizes = np.abs(column.real) + np.abs(column.imag) if np.iscomplexobj(column) else np.abs(column)
+    distance = sizes.argmax(-1)
     if distance.any():
         every = np.arange(len(lu))
         for matrices, row in ((panel, step), (lu, start + step)):
@@ -132,8 +137,9 @@ def cholesky_factored(a: Array) -> tuple[Array, Array]:
     for step in range(n):
         live = np.nonzero(info == 0)[0]
         left = y[live, step:, :step]
-        column = y[live, step:, step] - (left @ left[:, :1].swapaxes(-1, -2))[..., 0]
-        is_positive = column[:, 0] > 0
+        column = y[live, step:, step] - (left @ np.conj(left[:, :1]).swapaxes(-1, -2))[..., 0]
+        column[:, 0] = column[:, 0].real
+        is_positive = column[:, 0].real > 0
         y[live, step, step] = column[:, 0]
         info[live[~is_positive]] = step + 1
         y[live[is_positive], step:, step] = column[is_positive] / np.sqrt(column[is_positive, :1])

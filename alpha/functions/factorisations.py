@@ -12,12 +12,14 @@ import numpy as np
 
 from alpha.arguments import flag
 from alpha.autograd import Function
-from alpha.errors import ArgumentError, described
+from alpha.dtypes import is_complex
+from alpha.errors import ArgumentError, GraphError, described
+from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.elementwise import where
 from alpha.functions.elimination import cholesky_factored
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import call
-from alpha.functions.solving import check_matrix, identity, on_host, swapped
+from alpha.functions.solving import adjoint_of, check_matrix, identity, on_host
 from alpha.functions.triangular import solve_triangular
 from alpha.tensor import Tensor
 
@@ -67,12 +69,6 @@ def _mask(x: Tensor, array: Array) -> Tensor:
     return x.engine.from_numpy(np.asarray(array, x.dtype))
 
 
-def _lower_half(x: Tensor) -> Tensor:
-    """The lower triangle with half of the diagonal."""
-    n = x.shape[-1]
-    return x * _mask(x, np.tril(np.ones((n, n))) - 0.5 * np.eye(n))
-
-
 # -- Cholesky ----------------------------------------------------------------------------------------------------------
 
 
@@ -86,9 +82,11 @@ class Cholesky(Function):
 
     def backward(self, grad: Tensor, _: Any) -> Tensor:
         (y,) = self.saved
-        inner = _lower_half(matmul(swapped(y), grad))
-        inner = (inner + swapped(inner)) * 0.5
-        left = solve_triangular(swapped(y), inner, upper=True)
+        inner = matmul(adjoint_of(y), grad)
+        n = inner.shape[-1]
+        below = inner * _mask(inner, np.tril(np.ones((n, n)), -1))
+        inner = (below + inner * _mask(inner, np.eye(n)) + adjoint_of(below)) * 0.5
+        left = solve_triangular(adjoint_of(y), inner, upper=True)
         return solve_triangular(y, left, upper=False, left=False)
 
 
@@ -105,7 +103,7 @@ def _cholesky_on_host(a: Array, reports: bool) -> tuple[Array, Array]:
 def _cholesky(name: str, x: Tensor, upper: Any, reports: bool = False) -> CholeskyAndInfo:
     upper = flag(name, "upper", upper)
     y, info = Cholesky.apply(check_matrix(name, x, square=True), name, reports)
-    return CholeskyAndInfo(swapped(y) if upper else y, info)
+    return CholeskyAndInfo(adjoint_of(y) if upper else y, info)
 
 
 def linalg_cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
@@ -154,7 +152,7 @@ class Orthogonal(Function):
         du = None if dr is None else dr[..., :rows]
         dv = None if dr is None else dr[..., rows:]
         if dv is not None:
-            through = matmul(y, swapped(dv))
+            through = matmul(y, adjoint_of(dv))
             dq = through if dq is None else dq + through
         dx = _qr_gradient(q, x_r, dq, du)
         from alpha.functions.joining import cat
@@ -167,18 +165,19 @@ def _qr_gradient(q: Tensor, r: Tensor, dq: Tensor | None, dr: Tensor | None) -> 
     """The gradient of a matrix with no more columns than rows."""
     inner = None
     if dr is not None:
-        inner = matmul(r, swapped(dr))
+        inner = matmul(r, adjoint_of(dr))
     if dq is not None:
-        part = -matmul(swapped(dq), q)
+        part = -matmul(adjoint_of(dq), q)
         inner = part if inner is None else inner + part
     assert inner is not None
     n = inner.shape[-1]
     lower = _mask(inner, np.tril(np.ones((n, n)), -1))
     symmetric = inner * lower
-    symmetric = symmetric + swapped(symmetric) + inner * _mask(inner, np.eye(n))
+    diagonal = inner + conjugate(inner) if is_complex(inner.dtype) else inner
+    symmetric = symmetric + adjoint_of(symmetric) + diagonal * _mask(inner, np.eye(n) / (1 + is_complex(inner.dtype)))
     whole = matmul(q, symmetric)
     whole = whole if dq is None else whole + dq
-    return solve_triangular(swapped(r), whole, upper=False, left=False)
+    return solve_triangular(adjoint_of(r), whole, upper=False, left=False)
 
 
 def linalg_qr(A: Tensor, mode: str = "reduced") -> QR:
@@ -213,14 +212,33 @@ class Symmetric(Function):
     def backward(self, dvalues: Tensor | None, dvectors: Tensor | None) -> Tensor:
         values, vectors = self.saved
         n = values.shape[-1]
-        inner = None if dvalues is None else dvalues.unsqueeze(-1) * identity(values, n)
+        inner = None if dvalues is None else dvalues.unsqueeze(-1) * identity(vectors, n)
         if dvectors is not None:
             apart = values.unsqueeze(-2) - values.unsqueeze(-1)
             diagonal = _mask(values, np.eye(n)) > 0
-            turned = where(diagonal, 0.0, matmul(swapped(vectors), dvectors) / where(diagonal, 1.0, apart))
-            turned = (turned + swapped(turned)) * 0.5
+            product = matmul(adjoint_of(vectors), dvectors)
+            check_phases("eigh", product)
+            turned = where(diagonal, 0.0, product / where(diagonal, 1.0, apart))
+            turned = (turned + adjoint_of(turned)) * 0.5
             inner = turned if inner is None else inner + turned
-        return matmul(matmul(vectors, inner), swapped(vectors))
+        return matmul(matmul(vectors, inner), adjoint_of(vectors))
+
+
+def check_phases(name: str, *products: Tensor) -> None:
+    """GraphError where a loss depends on the directions of complex vectors, which matrices do not determine.
+
+    ``products``: of the vectors' adjoints and their gradients; the imaginary parts of their diagonals sum to 0.
+    """
+    if not is_complex(products[0].dtype):
+        return
+    arrays = [x.engine.to_numpy(x.detach()) for x in products]
+    turned = sum(np.diagonal(a, 0, -2, -1).imag for a in arrays)
+    scale = max([1.0, *[float(np.abs(a).max(initial=0)) for a in arrays]])
+    if np.abs(turned).max(initial=0) > 1e-2 * scale:
+        raise GraphError(
+            f"[{name}] expected a loss that stays where a vector is multiplied by a number of absolute value 1, got "
+            "another: take absolute values, or products in which such a factor vanishes"
+        )
 
 
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen:
@@ -259,23 +277,29 @@ class SingularValues(Function):
         u, vh = u[..., :n], vh[..., :n, :]
         du, dvh = None if du is None else du[..., :n], None if dvh is None else dvh[..., :n, :]
         row, column = s.unsqueeze(-2), s.unsqueeze(-1)
-        inner = None if ds is None else ds.unsqueeze(-1) * identity(s, n)
+        inner = None if ds is None else ds.unsqueeze(-1) * identity(u, n)
         result = None
         if du is not None or dvh is not None:
             diagonal = _mask(s, np.eye(n)) > 0
             apart = where(diagonal, 1.0, (row - column) * (row + column))
         if du is not None:
-            turned = matmul(swapped(u), du)
-            skew = where(diagonal, 0.0, (turned - swapped(turned)) / apart) * row
+            turned = matmul(adjoint_of(u), du)
+            left = turned
+            skew = where(diagonal, 0.0, (turned - adjoint_of(turned)) / apart) * row
             inner = skew if inner is None else inner + skew
             if u.shape[-2] > n:
                 result = matmul((du - matmul(u, turned)) / row, vh)
         if dvh is not None:
-            turned = matmul(vh, swapped(dvh))
-            skew = where(diagonal, 0.0, (turned - swapped(turned)) / apart) * column
+            turned = matmul(vh, adjoint_of(dvh))
+            if is_complex(u.dtype):
+                check_phases("svd", turned, *([] if du is None else [left]))
+                if du is not None:  # both sides turn alike
+                    phases = where(diagonal, (left - adjoint_of(left)) * 0.5, 0.0) / row
+                    inner = phases if inner is None else inner + phases
+            skew = where(diagonal, 0.0, (turned - adjoint_of(turned)) / apart) * column
             inner = skew if inner is None else inner + skew
             if vh.shape[-1] > n:
-                rest = matmul(u, (dvh - matmul(swapped(turned), vh)) / column)
+                rest = matmul(u, (dvh - matmul(adjoint_of(turned), vh)) / column)
                 result = rest if result is None else result + rest
         whole = matmul(matmul(u, inner), vh)
         return whole if result is None else whole + result
@@ -312,4 +336,4 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> UsualSVD:
         zeros = [input.engine.full((*input.shape[:-2], k, k), 0, input.dtype) for k in input.shape[-2:]]
         return UsualSVD(zeros[0], s, zeros[1])
     u, s, vh = linalg_svd(input, not flag("svd", "some", some))
-    return UsualSVD(u, s, swapped(vh))
+    return UsualSVD(u, s, adjoint_of(vh))

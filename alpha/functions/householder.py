@@ -16,10 +16,11 @@ import numpy as np
 from alpha.arguments import flag
 from alpha.autograd import Function
 from alpha.errors import GraphError, ShapeError
+from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.diagonals import tril, triu
 from alpha.functions.linalg import matmul
-from alpha.functions.operands import check_float
-from alpha.functions.solving import check_matrix, check_together, on_host, swapped
+from alpha.functions.operands import check_inexact
+from alpha.functions.solving import adjoint_of, check_matrix, check_together, on_host
 from alpha.functions.triangular import solve_triangular
 from alpha.tensor import Tensor
 
@@ -74,11 +75,11 @@ def _reflected(vectors: Tensor, tau: Tensor, x: Tensor, transposed: bool) -> Ten
     """Q x, or Q' x: x without V T V' x."""
     count = tau.shape[-1]
     factors = tau.unsqueeze(-1)
-    above = triu(matmul(swapped(vectors), vectors), 1)
-    inner = matmul(swapped(vectors), x)
+    above = triu(matmul(adjoint_of(vectors), vectors), 1)
+    inner = matmul(adjoint_of(vectors), x)
     if transposed:  # T' = D (I + S' D)^-1
-        system = swapped(above) * tau.unsqueeze(-2)
-        inner = factors * solve_triangular(system, inner, upper=False, unitriangular=True)
+        system = adjoint_of(above) * conjugate(tau).unsqueeze(-2)
+        inner = conjugate(factors) * solve_triangular(system, inner, upper=False, unitriangular=True)
     else:
         inner = solve_triangular(factors * above, factors * inner, upper=True, unitriangular=True)
     return x - matmul(vectors, inner) if count else x + 0 * matmul(vectors, inner)
@@ -101,7 +102,7 @@ def orgqr(input: Tensor, tau: Tensor) -> Tensor:
 
 def _product(name: str, x: Tensor, tau: Tensor) -> Tensor:
     check_matrix(name, x)
-    check_float(name, tau)
+    check_inexact(name, tau)
     rows, columns = x.shape[-2:]
     if columns > rows or tau.ndim != x.ndim - 1 or tau.shape[:-1] != x.shape[:-2] or tau.shape[-1] > columns:
         raise ShapeError(
@@ -124,7 +125,7 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     name = "ormqr"
     check_matrix(name, input)
     check_matrix(name, other)
-    check_float(name, tau)
+    check_inexact(name, tau)
     left, transposed = flag(name, "left", left), flag(name, "transpose", transpose)
     batch, (rows, columns) = input.shape[:-2], input.shape[-2:]
     shape = (*batch, min(rows, columns))
@@ -138,4 +139,4 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     vectors = _vectors(input, tau.shape[-1])
     if left:
         return _reflected(vectors, tau, other, transposed)
-    return swapped(_reflected(vectors, tau, swapped(other), not transposed))
+    return adjoint_of(_reflected(vectors, tau, adjoint_of(other), not transposed))

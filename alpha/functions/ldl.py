@@ -18,6 +18,7 @@ from alpha.errors import GraphError, NumericsError, ShapeError
 from alpha.functions.elimination import ldl_factored
 from alpha.functions.lookups import take_along_dim
 from alpha.functions.lu_factors import checked_pivots
+from alpha.functions.operands import check_float
 from alpha.functions.shape import expand
 from alpha.functions.solving import check_matrix, check_together, on_host, swapped
 from alpha.functions.triangular import solve_triangular
@@ -71,6 +72,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False) -> SymmetricFactors:
 
 def _factored(name: str, x: Tensor, hermitian: Any, is_checked: bool) -> SymmetricFactorsAndInfo:
     flag(name, "hermitian", hermitian)
+    check_float(name, x)
     found = SymmetricFactorsAndInfo(*LDLFactorisation.apply(check_matrix(name, x, square=True)))
     if is_checked:
         places = found.info.engine.to_numpy(found.info)
@@ -123,6 +125,7 @@ def ldl_solve(LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False)
     A block of D that is 0 gives infinities and NaN.
     """
     name = "ldl_solve"
+    check_float(name, LD, B)
     check_matrix(name, LD, square=True)
     check_matrix(name, B)
     check_together(name, LD, B)

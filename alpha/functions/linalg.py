@@ -14,6 +14,7 @@ from alpha.autograd import Function, enters_graph, leads_to_inference
 from alpha.autograd.composing import by_formula
 from alpha.errors import DtypeError, ShapeError
 from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor, summed_to
+from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.elementwise import mul
 from alpha.functions.matvec import Gemv, add_outer
 from alpha.functions.operands import TensorLike, call, check_float, check_tensor, operands, sum_to
@@ -45,6 +46,23 @@ class MatMul(Function):
         x, y = self.saved
         dx = summed_to(matmul(grad, y.transpose(-1, -2)), self.shapes[0]) if self.needs[0] else None
         dy = summed_to(matmul(x.transpose(-1, -2), grad), self.shapes[1]) if self.needs[1] else None
+        return dx, dy
+
+
+class ComplexMatMul(Function):
+    """The same of complex numbers: gradients are products with the other's conjugate."""
+
+    fresh = True
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        self.save(x if self.needs[1] else None, y if self.needs[0] else None)
+        self.shapes = x.shape, y.shape
+        return x.engine.matmul(x, y)
+
+    def backward(self, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        x, y = self.saved
+        dx = summed_to(matmul(grad, conjugate(y).transpose(-1, -2)), self.shapes[0]) if self.needs[0] else None
+        dy = summed_to(matmul(conjugate(x).transpose(-1, -2), grad), self.shapes[1]) if self.needs[1] else None
         return dx, dy
 
 
@@ -209,6 +227,8 @@ def matmul(input: TensorLike, other: TensorLike) -> Tensor:
         )
     if are_whole:
         return _whole_product(input, other)
+    if dtypes.is_complex(input.dtype):
+        return _complex_product(input, other)
     if input.ndim == other.ndim == 2:
         return call(MatMul, input, other) if enters_graph(input, other) else input.storage.engine.matmul(input, other)
     if input.ndim == 2 and other.ndim == 1:
@@ -224,6 +244,13 @@ def matmul(input: TensorLike, other: TensorLike) -> Tensor:
     else:
         out = call(MatMul, left, right)
     return reshape(out, (*batch, *input.shape[-2:-1], *(other.shape[-1:] if other.ndim > 1 else ())))
+
+
+def _complex_product(x: Tensor, y: Tensor) -> Tensor:
+    """``matmul`` of complex tensors whose inner lengths agree."""
+    shape = (*_batch(x, y), *x.shape[-2:-1], *(y.shape[-1:] if y.ndim > 1 else ()))
+    left, right = unsqueeze(x, 0) if x.ndim == 1 else x, unsqueeze(y, -1) if y.ndim == 1 else y
+    return reshape(call(ComplexMatMul, left, right), shape)
 
 
 def _are_whole(x: Any, y: Any) -> bool:
@@ -250,8 +277,10 @@ def _batch(x: Tensor, y: Tensor) -> Shape:
 
 
 def _check_dtypes(name: str, *tensors: Tensor) -> None:
-    check_float(name, *tensors)
+    check_tensor(name, *tensors)
     dtype = tensors[0].dtype
+    if not dtypes.is_complex(dtype):
+        check_float(name, *tensors)
     for x in tensors:
         if x.dtype is not dtype and x.dtype != dtype:
             got = " and ".join(str(t.dtype) for t in tensors)
@@ -290,7 +319,7 @@ def linear(
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"[linear] expected a bias of shape {weight.shape[:1]}, got {bias.shape}")
     step = None if activation is None else of_one_tensor("linear", "activation", activation)
-    if 0 in input.shape or 0 in weight.shape:
+    if 0 in input.shape or 0 in weight.shape or dtypes.is_complex(input.dtype):
         product = matmul(input, transpose(weight, 0, 1))
         product = product if bias is None else product + bias
         return product if step is None else step.applied(product)
@@ -348,6 +377,8 @@ def dot(input: Tensor, tensor: Tensor) -> Tensor:
         raise ShapeError(f"[dot] expected two vectors of one length, got x: {input.shape} and y: {tensor.shape}")
     if dtypes.is_integer(input.dtype):
         return _whole_product(input, tensor)
+    if dtypes.is_complex(input.dtype):
+        return _complex_product(input, tensor)
     return call(Dot, input, tensor) if enters_graph(input, tensor) else _dot(input, tensor)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from alpha import dtypes
 from alpha.arguments import number
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
@@ -11,7 +12,7 @@ from alpha.functions import elementwise
 from alpha.functions.elementwise import where
 from alpha.functions.likelihood import softplus
 from alpha.functions.loss_arguments import of_one_shape, reduced, reduction_of, together
-from alpha.functions.reduction import sum
+from alpha.functions.reduction import mean, sum
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -106,6 +107,9 @@ def l1_loss(
 ) -> Tensor:
     """|input - target|; arguments as ``mse_loss``'s. The gradient is 0 at 0."""
     reduction = reduction_of("l1_loss", reduction, size_average, reduce)
+    if weight is None and any(isinstance(x, Tensor) and dtypes.is_complex(x.dtype) for x in (input, target)):
+        distance = elementwise.abs(elementwise.sub(input, target))
+        return distance if reduction == "none" else mean(distance) if reduction == "mean" else sum(distance)
     input, target = together("l1_loss", True, input=input, target=target)
     if weight is None:
         return reduced(_absolute_error, reduction, input, target)

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from alpha.arguments import broadcast_shapes, flag
-from alpha.dtypes import float_names, is_float
+from alpha.dtypes import float_names, is_complex, is_float
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import PointwiseFunction
 from alpha.functions import elementwise
@@ -51,6 +51,8 @@ def together(function: str, warns: bool, **tensors: Any) -> tuple[Tensor, ...]:
     found = [first]
     for other, value in others:
         check_tensor(function, value)
+        if is_complex(value.dtype):
+            check_float(function, other, value)
         first.engine.check_owner(function, value)
         found.append(value if is_float(value.dtype) else elementwise.cast(value, first.dtype))
         if value.shape != first.shape:

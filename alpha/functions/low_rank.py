@@ -14,7 +14,7 @@ from alpha.functions.drawing import randn
 from alpha.functions.factorisations import UsualSVD, linalg_qr, linalg_svd
 from alpha.functions.linalg import matmul
 from alpha.functions.shape import broadcast_to
-from alpha.functions.solving import check_matrix, check_together, swapped
+from alpha.functions.solving import adjoint_of, check_matrix, check_together
 from alpha.tensor import Tensor
 
 __all__ = ["pca_lowrank", "svd_lowrank"]
@@ -47,15 +47,15 @@ def svd_lowrank(A: Tensor, q: int = 6, niter: int = 2, M: Tensor | None = None) 
 def _components(x: Tensor, count: int, iterations: int) -> UsualSVD:
     """The largest singular values, found from the side with fewer vectors."""
     if x.shape[-2] < x.shape[-1]:
-        found = _components(swapped(x), count, iterations)
+        found = _components(adjoint_of(x), count, iterations)
         return UsualSVD(found.V, found.S, found.U)
     count = min(count, x.shape[-1])
     basis = linalg_qr(matmul(x, randn((x.shape[-1], count), dtype=x.dtype, engine=x.engine))).Q
     for _ in range(iterations):
-        basis = linalg_qr(matmul(swapped(x), basis)).Q
+        basis = linalg_qr(matmul(adjoint_of(x), basis)).Q
         basis = linalg_qr(matmul(x, basis)).Q
-    u, s, vh = linalg_svd(matmul(swapped(basis), x), full_matrices=False)
-    return UsualSVD(matmul(basis, u), s, swapped(vh))
+    u, s, vh = linalg_svd(matmul(adjoint_of(basis), x), full_matrices=False)
+    return UsualSVD(matmul(basis, u), s, adjoint_of(vh))
 
 
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> UsualSVD:

@@ -22,7 +22,7 @@ from alpha.functions.linalg import matmul
 from alpha.functions.lookups import take_along_dim
 from alpha.functions.operands import check_room, check_tensor
 from alpha.functions.shape import expand
-from alpha.functions.solving import check_matrix, check_together, identity, on_host, swapped
+from alpha.functions.solving import adjoint_of, check_matrix, check_together, identity, on_host
 from alpha.functions.triangular import solve_triangular
 from alpha.tensor import Tensor
 
@@ -72,22 +72,22 @@ class LUFactorisation(Function):
         square, above = packed[..., :steps, :steps], grad[..., :steps, :steps]
         lower = tril(square, -1) + identity(packed, steps)
         upper = triu(square)
-        below_part = matmul(swapped(lower), tril(above, -1))
-        upper_part = matmul(triu(above), swapped(upper))
+        below_part = matmul(adjoint_of(lower), tril(above, -1))
+        upper_part = matmul(triu(above), adjoint_of(upper))
         # Only the first ``steps`` rows and columns decide on L and U; the others follow from them.
         if columns > steps:
             rest = grad[..., steps:]
-            below_part = below_part - matmul(rest, swapped(packed[..., steps:]))
+            below_part = below_part - matmul(rest, adjoint_of(packed[..., steps:]))
         if rows > steps:
             rest = grad[..., steps:, :]
-            upper_part = upper_part - matmul(swapped(packed[..., steps:, :]), rest)
-        inner = solve_triangular(swapped(upper), tril(below_part, -1) + triu(upper_part), upper=False, left=False)
+            upper_part = upper_part - matmul(adjoint_of(packed[..., steps:, :]), rest)
+        inner = solve_triangular(adjoint_of(upper), tril(below_part, -1) + triu(upper_part), upper=False, left=False)
         if rows > steps:
-            found = solve_triangular(swapped(lower), inner, upper=True, unitriangular=True)
-            found = cat([found, solve_triangular(swapped(upper), rest, upper=False, left=False)], -2)
+            found = solve_triangular(adjoint_of(lower), inner, upper=True, unitriangular=True)
+            found = cat([found, solve_triangular(adjoint_of(upper), rest, upper=False, left=False)], -2)
         else:
             inner = inner if columns == steps else cat([inner, rest], -1)
-            found = solve_triangular(swapped(lower), inner, upper=True, unitriangular=True)
+            found = solve_triangular(adjoint_of(lower), inner, upper=True, unitriangular=True)
         return take_along_dim(found, _order(packed, packed.engine.to_numpy(pivots), back=True), -2)
 
 
@@ -228,15 +228,15 @@ def _solved(name: str, packed: Tensor, pivots: Tensor, b: Tensor, left: bool, tr
     n = packed.shape[-1]
     values = checked_pivots(name, packed, pivots, packed.shape[:-1])
     if not left:
-        return swapped(_solved(name, packed, pivots, swapped(b), True, not transposed))
+        return adjoint_of(_solved(name, packed, pivots, adjoint_of(b), True, not transposed))
     if b.shape[-2] != n:
         raise ShapeError(f"[{name}] expected B with {n} rows, got LU: {packed.shape} and B: {b.shape}")
     batch = broadcast_shapes(name, [packed.shape[:-2], b.shape[:-2]])
     x = expand(b, (*batch, *b.shape[-2:]))
     order = expand(_order(packed, values, transposed), (*batch, n, 1))
     if transposed:
-        x = solve_triangular(swapped(packed), x, upper=False)
-        x = solve_triangular(swapped(packed), x, upper=True, unitriangular=True)
+        x = solve_triangular(adjoint_of(packed), x, upper=False)
+        x = solve_triangular(adjoint_of(packed), x, upper=True, unitriangular=True)
         return take_along_dim(x, order, -2)
     x = solve_triangular(packed, take_along_dim(x, order, -2), upper=False, unitriangular=True)
     return solve_triangular(packed, x, upper=True)

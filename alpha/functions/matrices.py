@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.arguments import all_axes, flag, number, one_axis, whole
-from alpha.dtypes import is_float
+from alpha.dtypes import has_gradients, is_float, real_of
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.elementwise import where
 from alpha.functions.factorisations import svdvals
 from alpha.functions.linalg import matmul
-from alpha.functions.operands import check_float, check_room
+from alpha.functions.operands import check_inexact, check_room
 from alpha.functions.pseudo_inverse import matrix_rank, pinv
 from alpha.functions.solving import check_matrix, check_together, identity, inv, solve
 from alpha.functions.vector_norms import norm
@@ -166,7 +166,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
         driver: accepted for PyTorch's sake, one of its names.
     """
     check_matrix("lstsq", A)
-    check_float("lstsq", B)
+    check_inexact("lstsq", B)
     check_together("lstsq", A, B)
     if driver is not None and (not isinstance(driver, str) or driver not in ("gels", "gelsy", "gelsd", "gelss")):
         raise ArgumentError(f"[lstsq] expected driver 'gels', 'gelsy', 'gelsd' or 'gelss', got {described(driver)}")
@@ -175,11 +175,11 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     solution = matmul(pinv(A, rtol=rcond), right)
     rows, columns = A.shape[-2:]
     rank = matrix_rank(A, rtol=rcond)
-    empty = A.engine.empty((0,), A.dtype)
-    residuals = solution.reshape((-1,))[:0]
+    empty = A.engine.empty((0,), real_of(A.dtype))
+    residuals = solution.abs().reshape((-1,))[:0]
     if rows > columns and bool((rank == columns).all().item()) and driver != "gelsy":
         rest = matmul(A, solution) - right
-        residuals = (rest * rest).sum(-2)
+        residuals = (rest * rest if is_float(A.dtype) else rest.abs().square()).sum(-2)
     values = svdvals(A.detach()) if driver in ("gelsd", "gelss") else empty
     named = rank if driver in ("gelsy", "gelsd", "gelss", None) else empty.long()
     return LeastSquares(solution.squeeze(-1) if vectors else solution, residuals, named, values)
@@ -187,7 +187,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of a tensor as a map from its last axes to its first ``ind``."""
-    check_float("tensorinv", A)
+    check_inexact("tensorinv", A)
     ind = whole("tensorinv", "ind", ind, 1)
     first, last = A.shape[:ind], A.shape[ind:]
     if math.prod(first) != math.prod(last):
@@ -197,7 +197,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 
 def tensorsolve(A: Tensor, B: Tensor, dims: Any = None) -> Tensor:
     """X of tensordot(A, X) = B; ``dims``: axes of A that are moved to its end first."""
-    check_float("tensorsolve", A, B)
+    check_inexact("tensorsolve", A, B)
     check_together("tensorsolve", A, B)
     if dims is not None:
         last = list(all_axes("tensorsolve", dims, A.ndim))
@@ -215,5 +215,5 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     x = x.unsqueeze(0) if x.ndim == 0 else x
     count = x.shape[-1] if N is None else whole("vander", "N", N, 1)
     check_room(x.engine, (*x.shape, count), x.dtype)
-    powers = x.engine.from_numpy(np.arange(count, dtype=x.dtype if is_float(x.dtype) else np.int64))
+    powers = x.engine.from_numpy(np.arange(count, dtype=x.dtype if has_gradients(x.dtype) else np.int64))
     return x.unsqueeze(-1) ** powers

@@ -69,6 +69,13 @@ def check_float(function: str, *tensors: Tensor) -> None:
             raise DtypeError(f"[{function}] expected {dtypes.float_names()}, got {x.dtype}: cast it with .float()")
 
 
+def check_inexact(function: str, *tensors: Tensor) -> None:
+    """DtypeError unless every value is a Tensor of a float or a complex dtype."""
+    for x in tensors:
+        if not (isinstance(x, Tensor) and dtypes.is_complex(x.dtype)):
+            check_float(function, x)
+
+
 def check_value(function: str, value: Any, dtype: np.dtype[Any]) -> None:
     """ArgumentError unless a value is a number that a dtype holds: infinities and NaN are numbers of floats alone."""
     if (type(value) is float or type(value) is int) and dtypes.limits(dtype)[0] <= value <= dtypes.limits(dtype)[1]:

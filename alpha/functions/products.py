@@ -9,6 +9,7 @@ from typing import Any
 from alpha import dtypes
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
+from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.elementwise import add, cast, mul
 from alpha.functions.linalg import dot, matmul, outer
 from alpha.functions.operands import check_tensor, is_number, python_number
@@ -63,8 +64,9 @@ def mv(input: Tensor, vec: Tensor) -> Tensor:
 
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
-    """``dot`` of vectors of real numbers."""
-    return dot(input, other)
+    """``dot`` of two vectors, of complex numbers with the conjugates of the first."""
+    check_tensor("vdot", input)
+    return dot(conjugate(input), other)
 
 
 def ger(input: Tensor, vec2: Tensor) -> Tensor:
@@ -113,6 +115,11 @@ def _added(name: str, x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tens
     fits = x.ndim <= product.ndim and all(n in (1, m) for n, m in zip(x.shape[::-1], product.shape[::-1], strict=False))
     if not fits:
         raise ShapeError(f"[{name}] expected x to broadcast to the product's {product.shape}, got {x.shape}")
+    if dtypes.is_complex(x.dtype):
+        scaled = product if alpha == 1 else mul(product, alpha)
+        return scaled if beta == 0 else add(x if beta == 1 else mul(x, beta), scaled)
+    if isinstance(beta, complex) or isinstance(alpha, complex):
+        raise ArgumentError(f"[{name}] expected real beta and alpha for {x.dtype}, got {beta} and {alpha}")
     if not dtypes.is_float(x.dtype):
         if float(beta) != int(beta) or float(alpha) != int(alpha):
             raise ArgumentError(f"[{name}] expected whole beta and alpha for {x.dtype}, got {beta} and {alpha}")
@@ -224,6 +231,6 @@ def chain_matmul(*matrices: Any) -> Tensor:
 
 
 def vecdot(input: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """The sums of products along an axis; the other axes broadcast."""
+    """The sums of products along an axis, of complex numbers with the conjugates of input; other axes broadcast."""
     check_tensor("vecdot", input, y)
-    return sum(mul(input, y), dim)
+    return sum(mul(conjugate(input), y), dim)

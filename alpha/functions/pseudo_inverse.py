@@ -8,11 +8,12 @@ import numpy as np
 
 from alpha.arguments import broadcast_shapes, flag, number
 from alpha.autograd import Function
+from alpha.dtypes import real_of
 from alpha.errors import ArgumentError
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import call, check_room
 from alpha.functions.shape import expand
-from alpha.functions.solving import check_matrix, on_host, swapped
+from alpha.functions.solving import adjoint_of, check_matrix, on_host
 from alpha.tensor import Tensor
 
 __all__ = ["pinverse"]
@@ -28,13 +29,14 @@ class Tolerances:
     """
 
     def __init__(self, name: str, matrices: Tensor, atol: Any, rtol: Any) -> None:
-        absolute = np.asarray(0.0 if atol is None else self._array(name, "atol", atol), matrices.dtype)
+        kind = real_of(matrices.dtype)
+        absolute = np.asarray(0.0 if atol is None else self._array(name, "atol", atol), kind)
         if rtol is None:
             default = max(matrices.shape[-2:]) * float(np.finfo(matrices.dtype).eps)
             relative = np.where(absolute > 0, 0.0, default)
         else:
             relative = self._array(name, "rtol", rtol)
-        self.absolute, self.relative = absolute, np.asarray(relative, matrices.dtype)
+        self.absolute, self.relative = absolute, np.asarray(relative, kind)
         self.batch = broadcast_shapes(name, [matrices.shape[:-2], self.absolute.shape, self.relative.shape])
         check_room(matrices.engine, (*self.batch, *matrices.shape[-2:]), matrices.dtype)
 
@@ -58,8 +60,9 @@ class Tolerances:
 
 
 def mirrored(a: Array) -> Array:
-    """The symmetric matrices of which lower triangles are given."""
-    return np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
+    """The symmetric, or of complex numbers Hermitian, matrices of which lower triangles are given."""
+    diagonal = np.eye(a.shape[-1], dtype=a.real.dtype)
+    return np.tril(a, -1) + np.conj(np.swapaxes(np.tril(a, -1), -1, -2)) + (a.real * diagonal)
 
 
 class PseudoInverse(Function):
@@ -72,7 +75,7 @@ class PseudoInverse(Function):
 
     def backward(self, grad: Tensor) -> Tensor:
         x, y = self.saved
-        yt, gt = swapped(y), swapped(grad)
+        yt, gt = adjoint_of(y), adjoint_of(grad)
         first = -matmul(matmul(yt, grad), yt)
         rows = matmul(gt - matmul(x, matmul(y, gt)), matmul(y, yt))
         columns = matmul(matmul(yt, y), gt - matmul(matmul(gt, y), x))
@@ -83,7 +86,7 @@ def _pinv(a: Array, tolerances: Tolerances, hermitian: bool) -> Array:
     u, s, vh = np.linalg.svd(mirrored(a) if hermitian else a, full_matrices=False)
     are_kept = tolerances.exceeded(s)
     inverted = np.where(are_kept, 1 / np.where(are_kept, s, 1), 0).astype(a.dtype)
-    found: Array = np.swapaxes(vh, -1, -2) @ (inverted[..., :, None] * np.swapaxes(u, -1, -2))
+    found: Array = np.conj(np.swapaxes(vh, -1, -2)) @ (inverted[..., :, None] * np.conj(np.swapaxes(u, -1, -2)))
     return found
 
 

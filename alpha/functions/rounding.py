@@ -15,6 +15,7 @@ from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
 from alpha.functions.arithmetic import div, mul
 from alpha.functions.casting import cast, clone
+from alpha.functions.complex_arithmetic import of_complex
 from alpha.functions.operands import TensorLike, check_float, check_tensor, compute
 from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, convert, evaluated, numeric, of_integers
 from alpha.tensor import Tensor
@@ -92,6 +93,8 @@ def _rounded(name: str, x: TensorLike) -> Tensor:
     if found is not None:
         return found
     value = numeric(name, x)
+    if dtypes.is_complex(value.dtype):
+        return of_complex(name, value)  # which says that there is none
     return PRIMITIVES[name](value) if dtypes.is_float(value.dtype) else clone(value)
 
 
@@ -234,8 +237,18 @@ def clamp_max(input: TensorLike, max: TensorLike) -> Tensor:
     return clamp(input, max=max)
 
 
+def sgn(input: TensorLike) -> Tensor:
+    """``sign``; of complex numbers those of absolute value 1 in their direction, 0 at 0."""
+    value: Tensor = convert("sgn", input, logical=True)[0]
+    if dtypes.is_complex(value.dtype):
+        from alpha.functions.complex_numbers import direction  # here: it imports this family
+
+        return direction(value)
+    return sign(value)
+
+
 # PyTorch's other names.
-absolute, clip, fix, negative, sgn = abs, clamp, trunc, neg, sign
+absolute, clip, fix, negative = abs, clamp, trunc, neg
 
 for _name in ("neg", "abs", "sign", "square", "floor", "ceil", "trunc", "round"):
     EXPRESSIONS[_name] = PRIMITIVES[_name]

@@ -9,12 +9,14 @@ import numpy as np
 
 from alpha.arguments import broadcast_shapes, flag, within_memory
 from alpha.autograd import Function
-from alpha.dtypes import is_integer
+from alpha.dtypes import complex_of, is_complex, is_integer, real_of
 from alpha.errors import DtypeError, NumericsError, ShapeError
-from alpha.functions.elementwise import where
+from alpha.functions.complex_arithmetic import conjugate
+from alpha.functions.complex_numbers import view_as_real
+from alpha.functions.elementwise import log, where
 from alpha.functions.elimination import lu_factored, lu_solved
 from alpha.functions.linalg import matmul
-from alpha.functions.operands import call, check_float, check_room
+from alpha.functions.operands import call, check_inexact, check_room
 from alpha.functions.shape import expand
 from alpha.tensor import Tensor
 
@@ -47,7 +49,7 @@ class ResultAndInfo(NamedTuple):
 def on_host(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
     """What NumPy computes of tensors, as tensors on their engine; NumericsError where LAPACK fails.
 
-    Floats come in the first tensor's dtype.
+    Floats come in the first tensor's dtype, or that of its parts, complex numbers in that of the same precision.
     """
     engine, dtype = tensors[0].engine, tensors[0].dtype
     for x in tensors:
@@ -61,10 +63,18 @@ def on_host(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
             f"[{name}] expected matrices that LAPACK can factor, got one that it cannot: {error}"
         ) from None
     several = found if isinstance(found, tuple) else (found,)
-    kinds = [x.dtype if is_integer(x.dtype) else dtype for x in several]
+    kinds = [_kind(x.dtype, dtype) for x in several]
     results = [np.ascontiguousarray(x, kind).reshape(np.shape(x)) for x, kind in zip(several, kinds, strict=True)]
     made = tuple([engine.from_numpy(x) for x in results])
     return made if isinstance(found, tuple) else made[0]
+
+
+def _kind(found: Any, given: Any) -> Any:
+    """The dtype of a result: integers keep theirs, floats and complex numbers come in the precision of what was given.
+    """
+    if is_integer(found):
+        return found
+    return complex_of(real_of(given)) if is_complex(found) else real_of(given)
 
 
 def swapped(x: Tensor) -> Tensor:
@@ -72,9 +82,14 @@ def swapped(x: Tensor) -> Tensor:
     return x.transpose(-1, -2)
 
 
+def adjoint_of(x: Tensor) -> Tensor:
+    """Matrices with their axes exchanged, of complex numbers the conjugates: what gradients are multiplied by."""
+    return conjugate(x.transpose(-1, -2))
+
+
 def check_matrix(name: str, x: Any, square: bool = False) -> Tensor:
-    """ShapeError or DtypeError unless it holds float matrices, square ones where asked."""
-    check_float(name, x)
+    """ShapeError or DtypeError unless it holds matrices of floats or complex numbers, square ones where asked."""
+    check_inexact(name, x)
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         wanted = "square matrices (..., N, N)" if square else "matrices (..., M, N)"
         raise ShapeError(f"[{name}] expected {wanted}, got shape {x.shape}")
@@ -114,7 +129,7 @@ class Inverse(Function):
 
     def backward(self, grad: Tensor, _: Any) -> Tensor:
         (y,) = self.saved
-        return -matmul(matmul(swapped(y), grad), swapped(y))
+        return -matmul(matmul(adjoint_of(y), grad), adjoint_of(y))
 
 
 class Solve(Function):
@@ -128,8 +143,8 @@ class Solve(Function):
 
     def backward(self, grad: Tensor, _: Any) -> tuple[Tensor, Tensor]:
         a, x = self.saved
-        db: Tensor = Solve.apply(swapped(a), grad, self.name, self.reports)[0]
-        return -matmul(db, swapped(x)), db
+        db: Tensor = Solve.apply(adjoint_of(a), grad, self.name, self.reports)[0]
+        return -matmul(db, adjoint_of(x)), db
 
 
 def _solved_on_host(a: Array, b: Array, reports: bool) -> tuple[Array, Array]:
@@ -186,7 +201,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
 def _solved(name: str, a: Tensor, b: Tensor, left: Any, reports: bool) -> tuple[Tensor, Tensor]:
     """The solution, and where the first zero pivot is."""
     check_matrix(name, a, square=True)
-    check_float(name, b)
+    check_inexact(name, b)
     left = flag(name, "left", left)
     check_together(name, a, b)
     if b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1]):  # vectors
@@ -231,19 +246,19 @@ class Determinant(Function):
         x, y = self.saved
         if bool((y.detach() == 0).any().item()):
             return self.backward(grad)
-        found: Tensor = swapped(inv(x)) * (grad * y).unsqueeze(-1).unsqueeze(-1)
+        found: Tensor = adjoint_of(inv(x)) * (grad * conjugate(y)).unsqueeze(-1).unsqueeze(-1)
         return found
 
 
 def cofactors(x: Tensor) -> Tensor:
-    """The matrices of cofactors, from singular values: no division by one of them."""
+    """The matrices of cofactors' conjugates, from singular values: no division by one of them."""
 
     def compute(a: Array) -> Array:
         u, s, vh = np.linalg.svd(a)
         n = a.shape[-1]
         others = np.stack([np.prod(np.delete(s, k, -1), -1) for k in range(n)], -1) if n else s
         sign = np.linalg.det(u) * np.linalg.det(vh)
-        made: Array = (u * (others * sign[..., None])[..., None, :]) @ vh
+        made: Array = (u * (others * np.conj(sign)[..., None])[..., None, :]) @ vh
         return made
 
     found: Tensor = on_host("det", compute, x)
@@ -251,21 +266,27 @@ def cofactors(x: Tensor) -> Tensor:
 
 
 class LogDeterminant(Function):
-    """The sign of each determinant, and the logarithm of its absolute value, whose gradient is the inverse."""
+    """The sign of each determinant, and the logarithm of its absolute value, whose gradient is the inverse.
+
+    The sign of a complex determinant is its direction, which changes with the imaginary part of trace(A^-1 dA).
+    """
 
     def forward(self, x: Tensor, name: str) -> tuple[Tensor, Tensor]:
         self.name = name
         sign, logarithm = on_host(name, lambda a: tuple(np.linalg.slogdet(a)), x)
-        self.save(x)
+        self.save(x, sign)
         return sign, logarithm
 
-    def backward(self, _: Any, grad: Tensor | None) -> Tensor:
-        (x,) = self.saved
+    def backward(self, of_sign: Tensor | None, grad: Tensor | None) -> Tensor:
+        x, sign = self.saved
         found: Tensor
+        if of_sign is not None and is_complex(x.dtype):
+            turned = view_as_real(conjugate(of_sign) * sign)[..., 1] * -1j
+            grad = turned if grad is None else grad + turned
         if grad is None:  # the sign's gradient is 0
             found = x.engine.full(x.shape, 0, x.dtype)
             return found
-        found = swapped(Inverse.apply(x, self.name)[0]) * grad.unsqueeze(-1).unsqueeze(-1)
+        found = adjoint_of(Inverse.apply(x, self.name)[0]) * grad.unsqueeze(-1).unsqueeze(-1)
         return found
 
 
@@ -292,4 +313,6 @@ def linalg_slogdet(A: Tensor) -> SignAndLogarithm:
 def logdet(input: Tensor) -> Tensor:
     """The logarithm of each determinant; NaN where it is negative."""
     sign, logarithm = call(LogDeterminant, check_matrix("logdet", input, square=True), "logdet")
+    if is_complex(input.dtype):
+        return logarithm + log(sign)
     return where(sign < 0, float("nan"), logarithm)

@@ -12,6 +12,8 @@ from alpha.arguments import flag, number, one_axis, one_of, whole
 from alpha.conversion import tensor
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.axes import ValuesAndIndices, check_not_empty, of_line
+from alpha.functions.complex_arithmetic import conjugate
+from alpha.functions.complex_numbers import real, view_as_complex, view_as_real
 from alpha.functions.diagonals import diagonal
 from alpha.functions.elementwise import cast, clamp, eq, floor, isnan, sqrt, where
 from alpha.functions.linalg import matmul
@@ -181,7 +183,7 @@ def cov(
     by = whole("cov", "correction", correction)
     check_room(input.engine, input.shape, dtypes.default_float)  # for what lies around the mean
     rows = reshape(input, (1, input.numel())) if input.ndim < 2 else input
-    rows = rows if dtypes.is_float(rows.dtype) else cast(rows, dtypes.default_float)
+    rows = rows if dtypes.has_gradients(rows.dtype) else cast(rows, dtypes.default_float)
     weights = None if fweights is None else cast(_weights("fweights", fweights, rows, True), rows.dtype)
     if aweights is not None:
         importance = _weights("aweights", aweights, rows, False)
@@ -189,14 +191,14 @@ def cov(
     if weights is None:
         centred = rows - sum(rows, 1, True) / rows.shape[1]
         total: Any = rows.shape[1] - by
-        product = matmul(centred, transpose(centred, 0, 1))
+        product = matmul(centred, conjugate(transpose(centred, 0, 1)))
         covariances = product / (total if total > 0 else 0)
     else:
         whole_weight = sum(weights)
         centred = rows - sum(rows * weights, 1, True) / whole_weight
         spread = whole_weight if aweights is None else sum(weights * aweights) / whole_weight
         total = whole_weight - by * (1 if aweights is None else spread)
-        covariances = matmul(centred * weights, transpose(centred, 0, 1)) / clamp(total, min=0)
+        covariances = matmul(centred * weights, conjugate(transpose(centred, 0, 1))) / clamp(total, min=0)
     return reshape(covariances, ()) if rows.shape[0] == 1 else covariances
 
 
@@ -217,5 +219,9 @@ def corrcoef(input: Tensor) -> Tensor:
     c = cov(input)
     if not c.shape:
         return c / c
+    if dtypes.is_complex(c.dtype):
+        deviations = sqrt(real(reshape(diagonal(c), (-1,))))
+        parts = view_as_real(c / reshape(deviations, (-1, 1)) / deviations)
+        return view_as_complex(clamp(parts, -1.0, 1.0))
     deviations = sqrt(reshape(diagonal(c), (-1,)))
     return clamp(c / reshape(deviations, (-1, 1)) / deviations, -1.0, 1.0)

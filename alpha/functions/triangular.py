@@ -13,7 +13,7 @@ from alpha.functions.elimination import triangular_solved
 from alpha.functions.linalg import matmul
 from alpha.functions.operands import call
 from alpha.functions.shape import expand
-from alpha.functions.solving import check_matrix, check_together, identity, on_host, swapped
+from alpha.functions.solving import adjoint_of, check_matrix, check_together, identity, on_host, swapped
 from alpha.tensor import Tensor
 
 __all__ = ["cholesky_inverse", "cholesky_solve", "triangular_solve"]
@@ -39,10 +39,10 @@ class SolveTriangular(Function):
 
     def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         a, x = self.saved
-        db: Tensor = call(SolveTriangular, swapped(a), grad, not self.upper, self.unit)
+        db: Tensor = call(SolveTriangular, adjoint_of(a), grad, not self.upper, self.unit)
         n = a.shape[-1]
         mask = np.triu(np.ones((n, n)), int(self.unit)) if self.upper else np.tril(np.ones((n, n)), -int(self.unit))
-        return -matmul(db, swapped(x)) * a.engine.from_numpy(mask.astype(a.dtype)), db
+        return -matmul(db, adjoint_of(x)) * a.engine.from_numpy(mask.astype(a.dtype)), db
 
 
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
@@ -87,8 +87,9 @@ class CholeskySolve(Function):
         self.upper = upper
 
         def compute(b: Array, factor: Array) -> Array:
-            lower = np.swapaxes(factor, -1, -2) if upper else factor
-            return triangular_solved(np.swapaxes(lower, -1, -2), triangular_solved(lower, b, False, False), True, False)
+            other = np.conj(np.swapaxes(factor, -1, -2))
+            lower, above = (other, factor) if upper else (factor, other)
+            return triangular_solved(above, triangular_solved(lower, b, False, False), True, False)
 
         x: Tensor = on_host("cholesky_solve", compute, b, factor)
         self.save(factor, x)
@@ -97,8 +98,8 @@ class CholeskySolve(Function):
     def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         factor, x = self.saved
         db: Tensor = call(CholeskySolve, grad, factor, self.upper)
-        product = matmul(db, swapped(x))
-        both = -(product + swapped(product))
+        product = matmul(db, adjoint_of(x))
+        both = -(product + adjoint_of(product))
         return db, matmul(factor, both) if self.upper else matmul(both, factor)
 
 

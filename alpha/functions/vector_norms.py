@@ -20,11 +20,12 @@ from alpha.functions.axes import (
     reduced_axes,
     restored,
 )
+from alpha.functions.complex_numbers import real
 from alpha.functions.elementwise import abs as _abs
 from alpha.functions.elementwise import cast, eq, exp, gt, isfinite, log, pow, sign, sub, where
 from alpha.functions.extremes import Extreme
 from alpha.functions.nothing import nothing
-from alpha.functions.operands import call, check_float, check_tensor, compute
+from alpha.functions.operands import call, check_inexact, check_tensor, compute
 from alpha.launches import REDUCTIONS
 from alpha.tensor import Tensor
 
@@ -180,13 +181,25 @@ def logsumexp(
     if axis is not None or keepdims is not None:
         dim, keepdim = numpy_names("logsumexp", dim, axis, keepdim, keepdims)
     check_tensor("logsumexp", input)
-    input = input if dtypes.is_float(input.dtype) else cast(input, dtypes.default_float)
+    input = input if dtypes.has_gradients(input.dtype) else cast(input, dtypes.default_float)
     keepdim = flag("logsumexp", "keepdim", keepdim)
     axes = reduced_axes("logsumexp", dim, input.ndim)
     if not count_along(input.shape, axes):
         left = tuple(1 if a in axes else n for a, n in enumerate(input.shape) if keepdim or a not in axes)
         return nothing(left, input, value=-math.inf)
+    if dtypes.is_complex(input.dtype):
+        return _complex_logsumexp(input, axes, keepdim)
     return call(LogSumExp, input, axes, keepdim)
+
+
+def _complex_logsumexp(x: Tensor, axes: Axes, keepdim: bool) -> Tensor:
+    """The same of complex numbers, whose powers are as large as those of their real parts."""
+    top = real(x.detach()).contiguous().amax(axes, True) if axes else real(x.detach())
+    top = where(isfinite(top), top, 0.0)
+    total = exp(x - top).sum(axes, True) if axes else exp(x - top)
+    found = log(total) + top
+    left = tuple([n for a, n in enumerate(found.shape) if keepdim or a not in axes])
+    return found.reshape(left)
 
 
 def norm(
@@ -221,7 +234,9 @@ def norm(
         found: Tensor | None = _NORM.launch_outside(input, dim, keepdim)
         if found is not None:
             return found
-    check_float("norm", input)
+    check_inexact("norm", input)
+    if dtypes.is_complex(input.dtype):
+        input = _abs(input)
     p, kept = number("norm", "p", p), flag("norm", "keepdim", keepdim)
     axes = reduced_axes("norm", dim, input.ndim)
     if math.isnan(p):
@@ -244,7 +259,7 @@ def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
 
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """input with each entry along an axis made smaller where its norm is larger than ``maxnorm``."""
-    check_float("renorm", input)
+    check_inexact("renorm", input)
     axis, most = one_axis("renorm", dim, input.ndim), number("renorm", "maxnorm", maxnorm)
     if number("renorm", "p", p) <= 0 or most < 0 or input.ndim < 2:
         raise ArgumentError(

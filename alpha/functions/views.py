@@ -14,6 +14,7 @@ from alpha.arguments import Shape, listed, one_axis, shape_of, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.casting import clone
+from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.indexing import getitem
 from alpha.functions.operands import call, check_room, check_tensor
 from alpha.functions.shape import broadcast_to, expand, permute, reshape, squeeze, transpose
@@ -58,10 +59,15 @@ def t(input: Tensor) -> Tensor:
 
 
 def adjoint(input: Tensor) -> Tensor:
-    """The last two axes exchanged: as ``input.mH``."""
-    check_tensor("adjoint", input)
+    """The last two axes exchanged, of complex numbers their conjugates: as ``input.mH``."""
+    return exchanged("adjoint", conjugate(input) if isinstance(input, Tensor) else input)
+
+
+def exchanged(name: str, input: Tensor) -> Tensor:
+    """The last two axes exchanged."""
+    check_tensor(name, input)
     if input.ndim < 2:
-        raise ShapeError(f"[adjoint] expected at least two axes, got shape {input.shape}")
+        raise ShapeError(f"[{name}] expected at least two axes, got shape {input.shape}")
     return transpose(input, -2, -1)
 
 
