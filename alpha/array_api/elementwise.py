@@ -47,8 +47,8 @@ tan, tanh = transcendental.tan, transcendental.tanh
 
 
 def sign(x: Tensor, /) -> Tensor:
-    """-1, 0 or 1; of NaN it is NaN, which PyTorch takes for 0."""
-    found = rounding.sign(x)
+    """-1, 0 or 1, of complex numbers x / abs(x); of NaN it is NaN, which PyTorch takes for 0."""
+    found = rounding.sgn(x)
     return comparison.where(comparison.isnan(x), x, found) if dtypes.is_float(found.dtype) else found
 
 

@@ -13,6 +13,7 @@ from alpha.functions import contraction, diagonals, products, reduction
 from alpha.functions import linalg as functions
 from alpha.functions.operands import check_tensor
 from alpha.functions.shape import expand, squeeze, unsqueeze
+from alpha.functions.views import broadcast_tensors
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -45,8 +46,7 @@ def matrix_transpose(x: Tensor, /) -> Tensor:
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """The vector product of vectors of 3 along an axis; the other axes broadcast."""
     check_tensor("cross", x1, x2)
-    one, other = promoted((x1, x2))
-    return matrices.cross(one, other, dim=axis)
+    return matrices.cross(*broadcast_tensors(promoted((x1, x2))), dim=axis)
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:

@@ -1,0 +1,1 @@
+"""The Python array API standard: our tests, and the conformance suite run from its checkout."""
