@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from alpha import random
@@ -13,14 +12,27 @@ from alpha.autograd.gradients import grad as gradients
 from alpha.autograd.modes import enable_grad
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.joining import stack
+from alpha.module_calls import functional_call, replace_all_batch_norm_modules_, stack_module_state
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from alpha.nn import Module
 
-__all__ = ["functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp", "vmap"]
+__all__ = [
+    "functional_call",
+    "grad",
+    "grad_and_value",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "linearize",
+    "replace_all_batch_norm_modules_",
+    "stack_module_state",
+    "vjp",
+    "vmap",
+]
 
 Call = Callable[..., Any]
 Numbers = int | tuple[int, ...]
@@ -65,54 +77,136 @@ def grad_and_value(func: Call, argnums: Numbers = 0, has_aux: bool = False) -> C
     return computed
 
 
-def jacrev(func: Call, argnums: Numbers = 0) -> Call:
-    """The function that computes a function's jacobian: see ``autograd.functional.jacobian``."""
-    return _differentiating(functional.jacobian, func, argnums)
+def jacrev(func: Call, argnums: Numbers = 0, *, has_aux: bool = False, chunk_size: int | None = None) -> Call:
+    """The function that computes a function's jacobian: see ``autograd.functional.jacobian``.
+
+    Args:
+        func: returns a tensor or several; with ``has_aux`` a pair of that and something else.
+        argnums: the place of the argument that is differentiated, or a tuple of places.
+        has_aux: the result is a pair of the jacobian and that something else.
+        chunk_size: accepted for PyTorch's sake, where it bounds memory: here there is one walk after another.
+    """
+    if chunk_size is not None:
+        whole("jacrev", "chunk_size", chunk_size, 1)
+    return _differentiating(functional.jacobian, func, argnums, flag("jacrev", "has_aux", has_aux))
 
 
-jacfwd = jacrev
+def jacfwd(func: Call, argnums: Numbers = 0, has_aux: bool = False, *, randomness: str = "error") -> Call:
+    """``jacrev`` by another name: there is no forward mode.
+
+    Args:
+        func, argnums, has_aux: as of ``jacrev``.
+        randomness: what a function may do that draws random numbers: ``"error"``, raise ArgumentError; ``"same"``, draw
+            once for all directions. The function is called once, so ``"different"`` draws are refused.
+    """
+    if randomness not in ("error", "same"):
+        raise ArgumentError(f"[jacfwd] expected randomness 'error' or 'same', got {described(randomness)}")
+
+    def drawing(*args: Any) -> Any:
+        before = random.get_state()
+        found = func(*args)
+        if randomness == "error" and random.get_state() != before:
+            raise ArgumentError(
+                "[jacfwd] expected a function that draws no random numbers, got one that does: pass randomness='same'"
+            )
+        return found
+
+    return _differentiating(functional.jacobian, drawing, argnums, flag("jacfwd", "has_aux", has_aux))
 
 
 def hessian(func: Call, argnums: Numbers = 0) -> Call:
     """The function that computes a function's hessian: see ``autograd.functional.hessian``."""
-    return _differentiating(functional.hessian, func, argnums)
+    return _differentiating(functional.hessian, func, argnums, False)
 
 
-def _differentiating(derivative: Call, func: Call, argnums: Numbers) -> Call:
+def _differentiating(derivative: Call, func: Call, argnums: Numbers, has_aux: bool) -> Call:
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def computed(*args: Any) -> Any:
+        others: list[Any] = []
+
         def of_wanted(*wanted: Any) -> Any:
             given = list(args)
             for place, x in zip(places, wanted, strict=True):
                 given[place] = x
-            return func(*given)
+            found = func(*given)
+            return _first("jacrev", found, others) if has_aux else found
 
         wanted = tuple([args[place] for place in places])
         nested = any(isinstance(x, Tensor) and x.requires_grad for x in args)
-        return derivative(of_wanted, wanted[0] if isinstance(argnums, int) else wanted, create_graph=nested)
+        found = derivative(of_wanted, wanted[0] if isinstance(argnums, int) else wanted, create_graph=nested)
+        return (found, others[0] if nested else _outside(others[0])) if has_aux else found
 
     return computed
 
 
-def vjp(func: Call, *primals: Tensor) -> tuple[Any, Call]:
-    """A function's output, and the function that multiplies a vector, shaped as the output, with its jacobian."""
+def _first(name: str, found: Any, others: list[Any]) -> Any:
+    """What is differentiated of a function's pair; the other part is added to the list."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise ArgumentError(f"[{name}] expected a function that returns a pair, got {described(found)}: has_aux=True")
+    others.append(found[1])
+    return found[0]
+
+
+def _outside(value: Any) -> Any:
+    """Tensors, also in tuples, lists and dicts, outside the graph."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, dict):
+        return {key: _outside(one) for key, one in value.items()}
+    return type(value)(map(_outside, value)) if type(value) in (tuple, list) else value
+
+
+def vjp(func: Call, *primals: Tensor, has_aux: bool = False) -> tuple[Any, ...]:
+    """A function's output, and the function that multiplies a vector, shaped as the output, with its jacobian.
+
+    With ``has_aux`` the function returns a pair, of which the second part is the third result.
+    """
     inputs = tuple([x * 1 if x.requires_grad else x.detach().requires_grad_() for x in primals])
+    others: list[Any] = []
     with enable_grad():
-        output = func(*inputs)
+        found = func(*inputs)
+        output = _first("vjp", found, others) if flag("vjp", "has_aux", has_aux) else found
     results = output if isinstance(output, tuple) else (output,)
 
     def product(*vectors: Any) -> Any:
         given = vectors[0] if len(vectors) == 1 and isinstance(vectors[0], tuple) else vectors
         return gradients(results, inputs, given, retain_graph=True, create_graph=True, materialize_grads=True)
 
-    return output, product
+    return (output, product, _outside(others[0])) if others else (output, product)
 
 
-def jvp(func: Call, primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> tuple[Any, Any]:
-    """A function's output, and its jacobian's product with tangents, shaped as the primals."""
-    output, product = functional.jvp(func, tuple(primals), tuple(tangents))
-    return output, product
+def jvp(
+    func: Call,
+    primals: tuple[Tensor, ...],
+    tangents: tuple[Tensor, ...],
+    *,
+    strict: bool = False,
+    has_aux: bool = False,
+) -> tuple[Any, ...]:
+    """A function's output, and its jacobian's product with tangents, shaped as the primals.
+
+    Args:
+        strict: ArgumentError where the results do not depend on the primals, instead of zeros.
+        has_aux: the function returns a pair, of which the second part is the third result.
+    """
+    others: list[Any] = []
+    strict, has_aux = flag("jvp", "strict", strict), flag("jvp", "has_aux", has_aux)
+
+    def of_primals(*given: Any) -> Any:
+        found = func(*given)
+        return _first("jvp", found, others) if has_aux else found
+
+    output, product = functional.jvp(of_primals, tuple(primals), tuple(tangents), strict=strict)
+    return (output, product, _outside(others[0])) if has_aux else (output, product)
+
+
+def linearize(func: Call, *primals: Tensor) -> tuple[Any, Call]:
+    """A function's output, and the function that multiplies its jacobian there with tangents, shaped as the primals.
+
+    What ``jvp`` does, for many tangents at the same primals: the function itself is called once.
+    """
+    return functional.linearized(func, tuple(primals))
 
 
 def vmap(func: Call, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error", chunk_size: Any = None) -> Call:
@@ -181,44 +275,3 @@ def _differentiated(name: str, args: list[Any], place: int) -> Tensor:
     args[place] = x * 1 if x.requires_grad else x.detach().requires_grad_()
     found: Tensor = args[place]
     return found
-
-
-def functional_call(
-    module: Module,
-    parameters: Mapping[str, Tensor] | tuple[Mapping[str, Tensor], ...],
-    args: Any = (),
-    kwargs: Any = None,
-) -> Any:
-    """Calls a module with other parameters and buffers, by name; the module keeps its own.
-
-    Args:
-        parameters: tensors by the names of ``named_parameters`` and ``named_buffers``, or several such mappings.
-        args, kwargs: of the module; one tensor may stand for itself.
-    """
-    several = parameters if isinstance(parameters, tuple | list) else (parameters,)
-    replaced = {name: value for mapping in several for name, value in mapping.items()}
-    given = args if isinstance(args, tuple) else (args,)
-    with _replacing(module, replaced):
-        return module(*given, **(kwargs or {}))
-
-
-@contextmanager
-def _replacing(module: Module, tensors: Mapping[str, Tensor]) -> Iterator[None]:
-    """The module with other tensors under their names."""
-    modules = dict(module.named_modules())
-    before: list[tuple[dict[str, Any], str, Any]] = []
-    try:
-        for name, value in tensors.items():
-            owner, _, last = name.rpartition(".")
-            table = vars(modules[owner]) if owner in modules else {}
-            if not isinstance(table.get(last), Tensor):
-                raise ArgumentError(
-                    f"[functional_call] expected names of parameters and buffers of {type(module).__name__}, got "
-                    f"{name!r}"
-                )
-            before.append((table, last, table[last]))
-            table[last] = value
-        yield
-    finally:
-        for table, last, value in reversed(before):
-            table[last] = value

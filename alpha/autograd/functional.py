@@ -39,12 +39,38 @@ def jacobian(
         shape (*result, *input), in a tuple per input where inputs is one, in a tuple per result where results are one.
     """
     create_graph, strict = flag("jacobian", "create_graph", create_graph), flag("jacobian", "strict", strict)
-    if strategy not in ("reverse-mode", "forward-mode"):
-        raise ArgumentError(f"[jacobian] expected strategy as 'reverse-mode' or 'forward-mode', got {strategy!r}")
+    _check_strategy("jacobian", "strategy", strategy)
     _, given, results, several_in, several_out = _evaluated("jacobian", func, inputs, create_graph)
     rows = [_rows(result, given, create_graph, strict) for result in results]
     found = [row if several_in else row[0] for row in rows]
     return _packed(found, several_out)
+
+
+def _check_strategy(function: str, name: str, value: Any) -> None:
+    if value not in ("reverse-mode", "forward-mode"):
+        raise ArgumentError(f"[{function}] expected {name} as 'reverse-mode' or 'forward-mode', got {value!r}")
+
+
+def linearized(func: Callable[..., Any], inputs: Several) -> tuple[Any, Callable[..., Any]]:
+    """The output of a function at inputs, and the function that multiplies its jacobian there with vectors.
+
+    The function is called once, and so is the walk from its results; each product is a walk through that one.
+    """
+    output, given, results, _, several_out = _evaluated("linearize", func, inputs, False)
+    with enable_grad():
+        probes = tuple([zeros_like(result, requires_grad=True) for result in results])
+        rows = _product("linearize", results, given, probes, True, False)
+
+    def product(*vectors: Tensor) -> Any:
+        tangents = _vectors("linearize", tuple(vectors), given)
+        flowing = [(row, vector) for row, vector in zip(rows, tangents, strict=True) if row.requires_grad]
+        if not flowing:
+            return _packed([zeros_like(result.detach()) for result in results], several_out)
+        starts, seeds = [row for row, _ in flowing], [vector for _, vector in flowing]
+        options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+        return _packed(grad(starts, probes, seeds, **options), several_out)
+
+    return _detached(output), product
 
 
 def _rows(result: Tensor, given: Several, create_graph: bool, strict: bool) -> Several:
@@ -68,13 +94,25 @@ def _rows(result: Tensor, given: Several, create_graph: bool, strict: bool) -> S
     )
 
 
-def hessian(func: Callable[..., Tensor], inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
+def hessian(
+    func: Callable[..., Tensor],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
     """The second derivatives of a function whose result has one element.
+
+    Args:
+        func, inputs, create_graph, strict: as of ``jacobian``.
+        vectorize, outer_jacobian_strategy: accepted for PyTorch's sake, as ``jacobian``'s.
 
     Returns:
         shape (*input, *input); for a tuple of inputs a tuple of tuples.
     """
     several = isinstance(inputs, tuple)
+    _check_strategy("hessian", "outer_jacobian_strategy", outer_jacobian_strategy)
 
     def gradients(*given: Tensor) -> Any:
         found = jacobian(func, given if several else given[0], create_graph=True, strict=strict)

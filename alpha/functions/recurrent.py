@@ -184,8 +184,8 @@ class Recurrent(Function):
         if memory.cells_before is not None:
             c = self.argument_in_graph(4, _first_states(memory.cells_before, places))
 
-        def formula(*arguments: Any) -> tuple[Tensor, ...]:
-            return unrolled(self.cell.name, self.steps.spans(), *arguments)
+        def formula(x: Tensor, h: Tensor, c: Tensor | None, *weights: Tensor | None) -> tuple[Tensor, ...]:
+            return unrolled(self.cell.name, self.steps.spans(), x, (h, c), weights)
 
         return None, None, *by_formula(formula, (x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr), grads)
 

@@ -44,18 +44,16 @@ def unrolled(
     kind: str,
     spans: Sequence[tuple[int, int]],
     x: Tensor,
-    h: Tensor,
-    c: Tensor | None,
-    w_ih: Tensor,
-    w_hh: Tensor,
-    b_ih: Tensor | None,
-    b_hh: Tensor | None,
-    w_hr: Tensor | None,
+    states: tuple[Tensor, Tensor | None],
+    weights: Sequence[Tensor | None],
 ) -> tuple[Tensor, ...]:
     """The results of ``alpha.functions.recurrent.recurrent``, each step by functions that have second gradients.
 
-    ``spans``: the first row of each step and their number, in the order in which steps are computed.
+    ``spans``: the first row of each step and their number, in the order in which steps are computed. ``states``: the
+    first ones, and the LSTM's cells. ``weights``: as there.
     """
+    (h, c), (w_ih, w_hh, b_ih, b_hh, w_hr) = states, weights
+    assert w_ih is not None and w_hh is not None
     step, gates = STEPS[kind], linear(x, w_ih, b_ih)
     outputs: dict[int, Tensor] = {}
     for start, count in spans:
