@@ -15,7 +15,7 @@ Real = Any  # mpmath.mpf
 _NODES = 96
 _DIGITS = 40
 ORDERS, TERMS = 12, 30
-"""Of Temme's expansion: powers of 1 / a, and of eta in each one's coefficient."""
+"""Length of Temme's expansion in powers of 1 / a, and of each one's coefficient in powers of eta."""
 
 
 def _squared(size: float, function: Callable[[Real], Real]) -> Callable[[Real], Real]:
@@ -113,7 +113,7 @@ def fitted(function: Callable[[Real], Real]) -> list[float]:
 
 
 def temme() -> list[list[float]]:
-    """Of each power of 1 / a, the coefficients of the powers of eta in the incomplete gamma functions' expansion.
+    """Coefficients of the powers of eta, a row for each power of 1 / a, of the incomplete gamma functions' expansion.
 
     mu - log(1 + mu) = eta ** 2 / 2 makes mu a series of eta by mu mu' = eta (1 + mu). Then c(0) = 1 / mu - 1 / eta and
     eta c(k) = c'(k - 1) + g(k) eta / mu, with the g(k) that leave no pole at 0. DLMF 8.12, Temme (1979).

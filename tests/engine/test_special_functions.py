@@ -112,13 +112,13 @@ def test_incomplete_gamma_functions(engine: Engine) -> None:
 
 def test_incomplete_gamma_functions_at_their_ends(engine: Engine) -> None:
     inf, nan = math.inf, math.nan
-    ends = [
+    limits = [
         # a, x, P
         (0.0, 0.0, nan), (0.0, 2.0, 1.0), (0.0, inf, 1.0), (2.0, 0.0, 0.0), (2.0, inf, 1.0), (inf, 3.0, 0.0),
         (inf, inf, nan), (-1.0, 2.0, nan), (2.0, -1.0, nan), (nan, 1.0, nan), (1.0, nan, nan), (0.0, nan, nan),
         (1e308, 40.0, 0.0), (1e-310, 1.0, 1.0),
     ]  # fmt: skip
-    a, x, wanted = np.array(ends).T
+    a, x, wanted = np.array(limits).T
     np.testing.assert_allclose(values(engine, special.gammainc, a, x), wanted, 1e-14)
     np.testing.assert_allclose(values(engine, special.gammaincc, a, x), 1 - wanted, 1e-14, 1e-300)
     tensor = alpha.tensor([0.5, 2.0], dtype=alpha.float64, engine=engine)
@@ -134,7 +134,7 @@ def test_bessel_functions_at_their_ends(engine: Engine) -> None:
     inf, nan = math.inf, math.nan
     x = np.array([0.0, -0.0, inf, -inf, nan, -1.0])
     j0, j1, ai = 0.7651976865579666, -0.44005058574493355, 0.5355608832923521
-    ends: dict[str, list[float]] = {
+    limits: dict[str, list[float]] = {
         "bessel_j0": [1, 1, 0, 0, nan, j0],
         "bessel_j1": [0, -0.0, 0, 0, nan, j1],
         "bessel_y0": [-inf, -inf, 0, nan, nan, nan],
@@ -146,7 +146,7 @@ def test_bessel_functions_at_their_ends(engine: Engine) -> None:
         "spherical_bessel_j0": [1, 1, 0, 0, nan, math.sin(1)],
         "airy_ai": [0.3550280538878172, 0.3550280538878172, 0, 0, nan, ai],
     }
-    for name, wanted in ends.items():
+    for name, wanted in limits.items():
         found = values(engine, getattr(special, name), x)
         np.testing.assert_allclose(found, wanted, 4e-15, err_msg=name)
     assert np.signbit(values(engine, special.bessel_j1, x)[:2]).tolist() == [False, True]
