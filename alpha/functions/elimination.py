@@ -82,7 +82,7 @@ def _exchange_largest(panel: Array, lu: Array, step: int, start: int) -> Array:
     """
     column = panel[:, step:, step]
     sizes = np.abs(column.real) + np.abs(column.imag) if np.iscomplexobj(column) else np.abs(column)
-    distance = sizes.argmax(-1)
+    distance: Array = sizes.argmax(-1)
     if distance.any():
         every = np.arange(len(lu))
         for matrices, row in ((panel, step), (lu, start + step)):

@@ -62,7 +62,8 @@ class Tolerances:
 def mirrored(a: Array) -> Array:
     """The symmetric, or of complex numbers Hermitian, matrices of which lower triangles are given."""
     diagonal = np.eye(a.shape[-1], dtype=a.real.dtype)
-    return np.tril(a, -1) + np.conj(np.swapaxes(np.tril(a, -1), -1, -2)) + (a.real * diagonal)
+    found: Array = np.tril(a, -1) + np.conj(np.swapaxes(np.tril(a, -1), -1, -2)) + a.real * diagonal
+    return found
 
 
 class PseudoInverse(Function):
