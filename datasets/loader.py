@@ -8,6 +8,7 @@ from types import GenericAlias
 from typing import Any
 
 from alpha import engines, errors, random
+from alpha.arguments import flag
 from alpha.atomic import AtomicReference
 from alpha.changes import Changes
 from alpha.datasets.collate import default_collate, default_convert
@@ -15,7 +16,14 @@ from alpha.datasets.composed import IterableDataset
 from alpha.datasets.dataset import Collate, gives_tensors, keeps_samples
 from alpha.datasets.epoch import AnyEpoch, Epoch, IterableEpoch, SampledEpoch, count_batches, seed_of_workers
 from alpha.datasets.iteration import Iteration, Progress
-from alpha.datasets.loader_options import at_least, check_callable, check_dataset, check_order, check_processes
+from alpha.datasets.loader_options import (
+    at_least,
+    check_callable,
+    check_dataset,
+    check_name,
+    check_order,
+    check_processes,
+)
 from alpha.datasets.samplers import BatchSampler, RandomSampler, SequentialSampler, drawn_seed
 from alpha.datasets.start_method import context_of
 from alpha.datasets.workers import Keeper, Workers
@@ -60,6 +68,8 @@ class DataLoader:
         generator: of the order that ``shuffle`` gives and of the workers' seeds.
         prefetch_factor: batches that each worker is told to prepare ahead, by default 2.
         persistent_workers: keep processes and their copies of the data set for the next epoch.
+        pin_memory_device: has no effect, as ``pin_memory``.
+        in_order: False allows batches to come in another order; has no effect, for a position is resumed by the order.
         seed: of order and augmentation; by default alpha's global seed when an epoch starts (``alpha.manual_seed``).
         workers: another name of ``num_workers``.
         prefetch: batches prepared ahead by one background thread; 0 prepares each when it is asked for. By default 2
@@ -97,6 +107,8 @@ class DataLoader:
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
         seed: int | None = None,
         workers: int | None = None,
         prefetch: int | None = None,
@@ -108,6 +120,8 @@ class DataLoader:
         self.dataset = dataset
         self.batch_size = None if batch_size is None else at_least(1, "batch_size", batch_size)
         self.shuffle, self.drop_last, self.pin_memory = bool(shuffle), bool(drop_last), bool(pin_memory)
+        self.pin_memory_device = check_name("pin_memory_device", pin_memory_device)
+        self.in_order = flag("DataLoader", "in_order", in_order)
         self.generator = None if generator is None else checked("DataLoader", generator)
         if self.shuffle and self.generator is not None:
             sampler = RandomSampler(dataset, generator=self.generator)

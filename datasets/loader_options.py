@@ -81,6 +81,13 @@ def check_callable(name: str, value: Any) -> None:
         raise errors.ArgumentError(f"[DataLoader] expected {name} as a function, got {errors.described(value)}")
 
 
+def check_name(name: str, value: Any) -> str:
+    """``value`` if it is a string; ArgumentError else."""
+    if not isinstance(value, str):
+        raise errors.ArgumentError(f"[DataLoader] expected {name} as a string, got {errors.described(value)}")
+    return value
+
+
 def at_least(lowest: int, name: str, value: Any) -> int:
     """``value`` as an int, if it is one."""
     try:

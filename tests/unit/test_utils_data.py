@@ -172,6 +172,14 @@ def test_generators_repeat_what_they_drew() -> None:
     assert first != second and sorted(index for batch in first for index in batch) == list(range(9))
 
 
+@pytest.mark.parametrize("options", [{"in_order": False, "num_workers": 2}, {"pin_memory_device": "cuda"}])
+def test_hints_change_nothing(options: dict[str, Any]) -> None:
+    loader = data.DataLoader(list(range(7)), 2, **options)
+    assert [batch.tolist() for batch in loader] == [[0, 1], [2, 3], [4, 5], [6]]
+    with pytest.raises(errors.ArgumentError, match="pin_memory_device"):
+        data.DataLoader([1, 2], pin_memory_device=0)  # type: ignore[arg-type]
+
+
 def test_a_loader_takes_its_samplers_order() -> None:
     numbers = Numbers(10)
     loader = data.DataLoader(numbers, 2, sampler=[5, 3, 3])
