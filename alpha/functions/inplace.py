@@ -18,7 +18,7 @@ from alpha import dtypes
 from alpha.autograd import Function, Overwrite, follow_base, is_grad_enabled
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError
 from alpha.expressions.functions import Evaluation, PointwiseFunction, summed_to
-from alpha.functions.arithmetic import add, div, floor_divide, pow, remainder, sub
+from alpha.functions.arithmetic import add, div, floor_divide, mul, pow, remainder, sub
 from alpha.functions.bits import bitwise_and, bitwise_left_shift, bitwise_or, bitwise_right_shift, bitwise_xor
 from alpha.functions.casting import cast
 from alpha.functions.operands import call, check_tensor, check_value, compute, is_bool, operands, sum_to
@@ -164,6 +164,9 @@ _latest = {operation: Launches() for operation in ("add", "sub", "mul", "div")}
 """The launches in place of the program that each operation ran last: they are tried first."""
 
 
+_FUNCTIONS = {"add": add, "sub": sub, "mul": mul, "div": div}
+
+
 def written(known: Launches, x: Tensor, *others: Any) -> bool:
     """Whether a launch wrote into x, which is noted."""
     try:
@@ -184,6 +187,8 @@ def _arithmetic(operation: str, x: Tensor, other: Any) -> Tensor:
     value = other if _fits(x, other) else written_value(name, x, other)
     if isinstance(value, Tensor) and value.storage is x.storage:
         value = value.clone()  # it is read again by backward, and must not change under the write
+    if dtypes.is_complex(x.dtype):
+        return overwrite(name, x, _FUNCTIONS[operation], value)
     if not dtypes.is_float(x.dtype):
         write(name, x, Elementwise, value, operation=operation)
         program = launchable(operation, x, value)
@@ -243,7 +248,7 @@ def div_(x: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     check_tensor("div_", x)
     if rounding_mode is not None:
         return overwrite("div_", x, div, other, rounding_mode=rounding_mode)
-    if not dtypes.is_float(x.dtype):
+    if not dtypes.has_gradients(x.dtype):
         raise DtypeError(f"[div_] expected {dtypes.float_names()} to divide in place, got {x.dtype}: use x = x / other")
     return _arithmetic("div", x, other)
 

@@ -35,6 +35,21 @@ def test_values(engine: Engine, rng: np.random.Generator, name: str, shape: tupl
         assert_close(t, OPERATORS[name](x.astype(np.float64), value))
 
 
+@pytest.mark.parametrize("name", ["add_", "sub_", "mul_", "div_"])
+@pytest.mark.parametrize("by_number", [False, True])
+def test_complex_numbers_in_place(name: str, by_number: bool) -> None:
+    """Values and gradients are those of the operator that makes a new tensor."""
+    found = []
+    for in_place in (True, False):
+        x = alpha.tensor([1 + 2j, -3j, 2.5], requires_grad=True)
+        y, other = x.clone(), 2 - 1j if by_number else x * x
+        y = getattr(y, name)(other) if in_place else OPERATORS[name](y, other)
+        y.abs().sum().backward()
+        assert x.grad is not None
+        found.append((y.tolist(), x.grad.tolist()))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "copy_"])
 def test_repeated_calls(engine: Engine, rng: np.random.Generator, name: str) -> None:
     """The first call prepares what later ones take: these check no less."""
