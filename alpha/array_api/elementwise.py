@@ -29,7 +29,7 @@ acos, acosh = transcendental.acos, transcendental.acosh
 asin, asinh = transcendental.asin, transcendental.asinh
 atan, atanh = transcendental.atan, transcendental.atanh
 bitwise_invert = bits.bitwise_not
-ceil, floor, round, trunc = rounding.ceil, rounding.floor, rounding.round, rounding.trunc
+ceil, floor, trunc = rounding.ceil, rounding.floor, rounding.trunc
 conj, imag = complex_numbers.conj, complex_numbers.imag
 real = complex_numbers.real
 cos, cosh = transcendental.cos, transcendental.cosh
@@ -44,6 +44,13 @@ signbit = comparison.signbit
 sin, sinh = transcendental.sin, transcendental.sinh
 sqrt, square = transcendental.sqrt, rounding.square
 tan, tanh = transcendental.tan, transcendental.tanh
+
+
+def round(x: Tensor, /) -> Tensor:
+    """The nearest integers, of two the even one; of complex numbers those of both parts."""
+    if isinstance(x, Tensor) and dtypes.is_complex(x.dtype):
+        return complex_numbers.complex(*[rounding.round(part(x)) for part in (real, imag)])
+    return rounding.round(x)
 
 
 def sign(x: Tensor, /) -> Tensor:

@@ -6,11 +6,12 @@ from typing import Any
 
 from alpha import dtypes
 from alpha import linalg as matrices
-from alpha.arguments import broadcast_shapes
+from alpha.arguments import broadcast_shapes, one_axis
 from alpha.array_api.promotion import Axis, of_two, promoted
 from alpha.errors import ShapeError
 from alpha.functions import contraction, diagonals, products, reduction
 from alpha.functions import linalg as functions
+from alpha.functions.casting import cast
 from alpha.functions.operands import check_tensor
 from alpha.functions.shape import expand, squeeze, unsqueeze
 from alpha.functions.views import broadcast_tensors
@@ -98,9 +99,12 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: dtypes.DtypeLike | None = Non
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The sums of products along an axis, of x1's conjugates; the other axes broadcast."""
+    """The sums of products along an axis, of x1's conjugates, in the arrays' dtype; the other axes broadcast."""
     check_tensor("vecdot", x1, x2)
-    return products.vecdot(*promoted((x1, x2)), dim=axis)
+    one, other = promoted((x1, x2))
+    if one.shape[one_axis("vecdot", axis, one.ndim)] != other.shape[one_axis("vecdot", axis, other.ndim)]:
+        raise ShapeError(f"[vecdot] expected vectors of one length along axis {axis}, got {x1.shape} and {x2.shape}")
+    return cast(products.vecdot(one, other, dim=axis), one.dtype)
 
 
 def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
