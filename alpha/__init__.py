@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "nn").is_dir():  # a checkout whose links to the folders beside this one were not made
     __path__.append(str(Path(__file__).parent.parent))
 
-from alpha import autograd, errors, functions, late, linalg, methods, random, special
+from alpha import autograd, errors, fft, functions, late, linalg, methods, random, settings, special
 from alpha.autograd import (
     Function,
     enable_grad,
@@ -48,9 +48,11 @@ from alpha.functions import *  # noqa: F403
 from alpha.graphs import graph
 from alpha.layout import get_image_layout, set_image_layout
 from alpha.precision import get_float32_precision, set_float32_precision
+from alpha.printing import set_printoptions
 from alpha.random import Generator, manual_seed
 from alpha.search import get_search, set_search
 from alpha.serialization import load, save
+from alpha.settings import *  # noqa: F403
 from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
     from alpha import testing as testing
     from alpha import utils as utils
     from alpha.autograd.checkpoints import checkpoint as checkpoint
+    from alpha.func import vmap as vmap
 
 methods.attach()
 
@@ -92,6 +95,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "enable_grad",
     "engine",
     "errors",
+    "fft",
     "finfo",
     "float16",
     "float32",
@@ -121,6 +125,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "set_default_engine",
     "set_float32_precision",
     "set_image_layout",
+    "set_printoptions",
     "set_grad_enabled",
     "set_search",
     "special",
@@ -129,6 +134,7 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "uint16",
     "uint32",
     *functions.__all__,
+    *settings.__all__,
 ]
 
 
@@ -136,6 +142,8 @@ def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
     if name == "checkpoint":
         return importlib.import_module("alpha.autograd.checkpoints").checkpoint
+    if name == "vmap":
+        return importlib.import_module("alpha.func").vmap
     if name == "array_api":
         return importlib.import_module("alpha.array_api")
     if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils"):

@@ -36,6 +36,7 @@ from alpha.functions import (
     layouts,
     linalg,
     piecewise,
+    short_time,
 )
 from alpha.functions.operands import check_tensor, is_operand
 from alpha.matrix_methods import MatrixMethods
@@ -80,6 +81,9 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, Exchan
     prelu = piecewise.prelu
     relu = activation.relu
     softmax = activation.softmax
+
+    istft = short_time.istft
+    stft = short_time.stft
 
     bernoulli = drawing.bernoulli
     multinomial = drawing.multinomial
@@ -126,6 +130,7 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, Exchan
     angle = complex_numbers.angle
     conj = complex_numbers.conj
     conj_physical = complex_numbers.conj_physical
+    conj_physical_ = inplace.written_by(complex_numbers.conj_physical)
     is_conj = complex_numbers.is_conj
     resolve_conj = complex_numbers.resolve_conj
     resolve_neg = complex_numbers.resolve_neg
@@ -135,10 +140,20 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, Exchan
         """The real parts: see ``alpha.real``."""
         return complex_numbers.real(self)
 
+    @real.setter
+    def real(self: Any, value: Any) -> None:
+        if dtypes.is_complex(self.dtype):
+            value = complex_numbers.of_parts(self, value, complex_numbers.imag(self))
+        inplace.copy_(self, value)
+
     @property
     def imag(self: Any) -> Tensor:
         """The imaginary parts: see ``alpha.imag``."""
         return complex_numbers.imag(self)
+
+    @imag.setter
+    def imag(self: Any, value: Any) -> None:
+        inplace.copy_(self, complex_numbers.of_parts(self, complex_numbers.real(self), value))
 
     def __complex__(self: Any) -> complex:
         return complex(self.item())
@@ -202,8 +217,8 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, Exchan
         """On the CPU engine; itself if it is there."""
         return elementwise.to(self, "cpu")
 
-    def cuda(self: Any, device: builtins.int = 0) -> Tensor:
-        """On the CUDA engine of a device; itself if it is there."""
+    def cuda(self: Any, device: builtins.int = 0, non_blocking: builtins.bool = False) -> Tensor:
+        """On the CUDA engine of a device; itself if it is there. ``non_blocking`` has no effect."""
         return elementwise.to(self, f"cu32:{device}")
 
     def type_as(self: Any, other: Tensor) -> Tensor:
@@ -245,9 +260,9 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, Exchan
             return tensor(args[0], dtype=self.dtype, engine=self.engine)
         return creation.empty(*(args or (0,)), dtype=self.dtype, engine=self.engine)
 
-    def new_full(self: Any, size: Any, value: Any, **options: Any) -> Tensor:
+    def new_full(self: Any, size: Any, fill_value: Any, **options: Any) -> Tensor:
         """``alpha.full`` in this dtype and on this engine, unless options say otherwise."""
-        return creation.full(size, value, **_as_this(self, options))
+        return creation.full(size, fill_value, **_as_this(self, options))
 
     # -- in place ----------------------------------------------------------------------------------------------------
 

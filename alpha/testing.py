@@ -13,6 +13,7 @@ from alpha.autograd import enable_grad, no_grad
 from alpha.autograd.gradients import grad
 from alpha.conversion import tensor
 from alpha.errors import ArgumentError, CheckError, DtypeError
+from alpha.functions.complex_numbers import view_as_complex, view_as_real
 from alpha.functions.operands import check_room
 from alpha.tensor import Tensor
 
@@ -44,7 +45,8 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
         raise CheckError(f"[assert_close] expected shape {wanted.shape}, got {found.shape}")
     default = _default_tolerance(found, wanted)
     rtol, atol = (default[0] if rtol is None else rtol), (default[1] if atol is None else atol)
-    a, b = found.astype(np.float64), wanted.astype(np.float64)
+    wide: Any = np.complex128 if np.iscomplexobj(found) or np.iscomplexobj(wanted) else np.float64
+    a, b = found.astype(wide), wanted.astype(wide)
     with np.errstate(all="ignore"):
         difference = np.abs(a - b)
         within = np.isfinite(b) & (difference <= atol + rtol * np.abs(b))
@@ -102,8 +104,8 @@ def gradcheck(
 ) -> bool:
     """Whether ``backward`` gives the derivative of a function, found by central differences in float64.
 
-    Float tensors and arrays among the inputs are copied to float64, with their memory order, and differentiated; all
-    other inputs are passed on as they are. The function returns a tensor or several. Random weights make one number
+    Float tensors and arrays among the inputs are copied to float64, with their memory order, and differentiated, those
+    of complex numbers as pairs of parts; all other inputs are passed on as they are. The function returns a tensor or several. Random weights make one number
     of the results; its gradient is compared with (f(x + eps) - f(x - eps)) / (2 eps) for every element of an input,
     or along random directions where it has many. Keep the inputs away from kinks.
 
@@ -119,7 +121,7 @@ def gradcheck(
     eps, rtol, atol = (number("gradcheck", name, v) for name, v in (("eps", eps), ("rtol", rtol), ("atol", atol)))
     if not eps > 0:
         raise ArgumentError(f"[gradcheck] expected eps > 0, got {eps}")
-    arguments = [_copied(value) for value in inputs]
+    function, arguments = _of_parts(function, [_copied(value) for value in inputs])
     checked = [i for i, value in enumerate(arguments) if isinstance(value, Tensor) and value.requires_grad]
     if not checked:
         raise ArgumentError("[gradcheck] expected a float tensor or array among the inputs, got none")
@@ -147,7 +149,7 @@ def gradgradcheck(function: Callable[..., Any], *inputs: Any, seed: int = 0, **o
     The gradients at the results are drawn, and are inputs of what is checked as well. ``options``: as of gradcheck.
     """
     rng = np.random.default_rng(whole("gradgradcheck", "seed", seed, 0))
-    arguments = [_copied(value) for value in inputs]
+    function, arguments = _of_parts(function, [_copied(value) for value in inputs])
     checked = [i for i, value in enumerate(arguments) if isinstance(value, Tensor) and value.requires_grad]
     results = [r for r in _results(function(*arguments)) if r.requires_grad]
     seeds = [tensor(rng.uniform(0.5, 1.5, r.shape), engine=r.engine) for r in results]
@@ -164,7 +166,23 @@ def gradgradcheck(function: Callable[..., Any], *inputs: Any, seed: int = 0, **o
     return gradcheck(gradients, *arguments, *seeds, seed=seed, **options)
 
 
+def _of_parts(function: Callable[..., Any], inputs: list[Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """The same function of pairs of parts where inputs are complex, with such pairs for complex results."""
+    are_complex = [isinstance(value, Tensor) and dtypes.is_complex(value.dtype) for value in inputs]
+
+    def of_pairs(*given: Any) -> Any:
+        pairs = zip(given, are_complex, strict=True)
+        found = function(*[view_as_complex(value) if is_pair else value for value, is_pair in pairs])
+        several = found if isinstance(found, tuple | list) else (found,)
+        return [view_as_real(r) if isinstance(r, Tensor) and dtypes.is_complex(r.dtype) else r for r in several]
+
+    pairs = zip(inputs, are_complex, strict=True)
+    return of_pairs, [view_as_real(x.detach()).clone().requires_grad_() if pair else x for x, pair in pairs]
+
+
 def _copied(value: Any) -> Any:
+    if isinstance(value, Tensor | np.ndarray) and dtypes.is_complex(value.dtype):
+        return tensor(value, dtype=dtypes.complex128)
     if isinstance(value, np.ndarray) and dtypes.is_float(value.dtype):
         value = tensor(value, dtype=np.float64)
     if isinstance(value, Tensor) and dtypes.is_float(value.dtype):

@@ -22,7 +22,7 @@ class Parameter(Tensor):
     def __init__(self, data: Any, requires_grad: bool = True) -> None:
         source = data if isinstance(data, Tensor) else tensor(data)
         requires_grad = flag("Parameter", "requires_grad", requires_grad)
-        if requires_grad and not dtypes.is_float(source.dtype):
+        if requires_grad and not dtypes.has_gradients(source.dtype):
             raise DtypeError(
                 f"[Parameter] expected {dtypes.float_names()}, got {source.dtype}: cast it, or pass requires_grad=False"
             )

@@ -12,6 +12,7 @@ from alpha.autograd import anomaly
 from alpha.autograd.function import SECOND_BACKWARD, Edge, Function, follow_base
 from alpha.autograd.modes import BACKWARD, BACKWARD_IN_GRAPH, THREAD
 from alpha.changes import finish
+from alpha.dtypes import is_complex
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
 from alpha.expressions.graph import Graph, Node
 from alpha.expressions.program import Program
@@ -69,6 +70,11 @@ def seed(name: str, result: Any, gradient: Tensor | None) -> Tensor:
             raise GraphError(
                 f"[{name}] expected a gradient for a tensor of shape {result.shape}, got none: reduce it to one "
                 "element (.sum(), .mean()) or pass gradient="
+            )
+        if is_complex(result.dtype):
+            raise DtypeError(
+                f"[{name}] expected a real result to differentiate, got {result.dtype}: take .abs() or .real, or pass "
+                "gradient="
             )
         return _computed(_ONES, result.detach())
     if not isinstance(gradient, Tensor):

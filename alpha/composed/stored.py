@@ -16,7 +16,7 @@ from alpha import dtypes
 from alpha.composed.arrays import cast
 from alpha.dtypes import DType, bool_, computed_in, float_names, info, is_complex, is_stored, promote
 from alpha.engine import Engine
-from alpha.errors import DtypeError
+from alpha.errors import AlphaError, DtypeError
 from alpha.expressions.program import Conversion, Program
 from alpha.numpy_engine import NumPyEngine
 from alpha.records import RunningStatistics
@@ -46,6 +46,11 @@ _COMPUTES = (
 _MARK = "takes_stored_dtypes"
 _JOINS = ("concat", "pointwise_sum", "stack")
 """Those of lists of tensors."""
+_OF_ORDER = (
+    "arg_reduce", "ge", "gt", "le", "lt", "max", "max_pool2d", "maximum", "min", "minimum", "rank", "running_extremes",
+    "sign", "sort", "topk",
+)  # fmt: skip
+"""Operations that ask which of two numbers is the larger: NumPy would compare real parts first."""
 _MAKES = ("eye", "full", "full_like", "one_hot", "progression")
 """Operations that are given the dtype of their result."""
 
@@ -168,7 +173,7 @@ def _converted(engine: Engine, name: str, operation: Callable[..., Any], args: A
     options = {key: loaded.of(value) for key, value in kwargs.items()}
     if any(map(is_complex, loaded.dtypes)):
         check_host(engine, name)
-        return getattr(NumPyEngine, name)(engine, *args, **kwargs)
+        return _by_numpy(engine, name, args, kwargs)
     result = operation(engine, *given, **options)
     if name in _WRITES:
         loaded.written.append(given[0])
@@ -183,6 +188,22 @@ def _converted(engine: Engine, name: str, operation: Callable[..., Any], args: A
     if name in _WITH_INDICES:
         return (loaded.stored(result[0], computed_in(stored), stored), *result[1:])
     return loaded.stored(result, computed_in(stored), stored)
+
+
+def _by_numpy(engine: Engine, name: str, args: Any, kwargs: Any) -> Any:
+    """NumPy's operation of complex numbers; DtypeError for one that they have not, as what asks for the larger."""
+    operation = args[0] if name in ("elementwise", "reduce") else name
+    try:
+        if operation not in _OF_ORDER:
+            return getattr(NumPyEngine, name)(engine, *args, **kwargs)
+        reason = None
+    except TypeError as error:
+        if isinstance(error, AlphaError):
+            raise
+        reason = error
+    raise DtypeError(
+        f"[{operation}] expected floats, got complex numbers, which have no such function: take .abs(), .real or .imag"
+    ) from reason
 
 
 class _Loaded:

@@ -265,7 +265,8 @@ def pow(input: TensorLike, exponent: TensorLike) -> Tensor:
     if not symbols.is_symbolic(base, exponent):
         dtype = common_dtype([base, exponent])
         if dtypes.is_complex(dtype):
-            return of_complex("pow", base, exponent)
+            simple = None if isinstance(exponent, Tensor) else _COMPLEX_POWERS.get(exponent)
+            return of_complex("pow", base, exponent) if simple is None else of_complex(simple, base)
         if not dtypes.is_float(dtype):
             _check_not_negative(exponent, dtype)
             if simpler is not None:
@@ -286,6 +287,7 @@ def _power(exponent: float) -> PointwiseFunction:
     return function
 
 
+_COMPLEX_POWERS = {-1: "reciprocal", -0.5: "rsqrt", 0.5: "sqrt", 2: "square"}
 _POWERS = {exponent: _power(exponent) for exponent in (-2, -1, -0.5, 0.5, 1, 2, 3)}
 
 

@@ -36,7 +36,7 @@ def _whole(name: str, *values: TensorLike, logical: bool = False) -> list[Any]:
         raise symbols.TraceError("point-wise operations of floats", f"alpha.{name}", "use & | ^ ~ of conditions alone")
     operands = convert(name, *values, logical=True)
     dtype = common_dtype(operands)
-    if dtypes.is_float(dtype) or (dtypes.is_bool(dtype) and not logical):
+    if dtypes.has_gradients(dtype) or (dtypes.is_bool(dtype) and not logical):
         advice = (
             "compare first, as in x > 0, or cast it with .long()" if dtypes.is_float(dtype) else "cast it with .long()"
         )

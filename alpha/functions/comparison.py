@@ -241,6 +241,12 @@ def _kind(name: str, x: TensorLike) -> Tensor:
     value = convert(name, x, logical=True)[0]
     if symbols.is_symbolic(value) or dtypes.is_float(value.dtype):
         return expression(value)
+    if dtypes.is_complex(value.dtype):
+        if name != "isinf":
+            return of_complex(name, value)  # which says that there is none
+        from alpha.functions.complex_numbers import imag, real  # here: it imports this family
+
+        return logical_or(isinf(real(value.detach())), isinf(imag(value.detach())))
     return lt(value, 0) if name == "signbit" else ne(value, value)
 
 

@@ -56,7 +56,10 @@ class Holomorphic(Function):
         arrays = [on_host(operation, x) if isinstance(x, Tensor) else np.asarray(x).astype(dtype) for x in values]
         with np.errstate(all="ignore"):
             result = tensors[0].engine.from_numpy(np.asarray(OPERATIONS[operation][0](*arrays), dtype))
-        self.save(*tensors, result)
+        reads = _READS.get(operation, "a")
+        names = "mab" if operation == "where" else "ab"
+        kept = [x if isinstance(x, Tensor) and name in reads else None for x, name in zip(values, names, strict=False)]
+        self.save(*kept, result if "y" in reads else None)
         return result
 
     @property
@@ -64,15 +67,20 @@ class Holomorphic(Function):
         return self.operation
 
     def backward(self, grad: Tensor) -> list[Tensor | None]:
-        *tensors, result = self.saved
-        given = iter(tensors)
-        values = [next(given) if value is None else value for value in self.values]
+        *kept, result = self.saved
+        values = [x if number is None else number for x, number in zip(kept, self.values, strict=True)]
         slopes = OPERATIONS[self.operation][1](result, *values)
         found: list[Tensor | None] = []
         for need, slope, shape in zip(self.needs, slopes, self.shapes, strict=True):
-            part = grad * (conjugate(slope) if isinstance(slope, Tensor) else slope.conjugate()) if need else None
-            found.append(part if part is None else _summed(part, shape))
+            found.append(_summed(_scaled(grad, slope), shape) if need else None)
         return found
+
+
+def _scaled(grad: Tensor, slope: Any) -> Tensor:
+    """A gradient times the conjugate of a slope; a slope of bools says where it flows."""
+    if not isinstance(slope, Tensor):
+        return grad * slope.conjugate()  # type: ignore[no-any-return]
+    return of_complex("where", slope, grad, 0) if dtypes.is_bool(slope.dtype) else grad * conjugate(slope)
 
 
 def _summed(grad: Any, shape: tuple[int, ...]) -> Tensor:
@@ -122,7 +130,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Slopes]] = {
     "mul": (np.multiply, lambda y, a, b: (b, a)),
     "div": (np.divide, lambda y, a, b: (1 / b, -y / b)),
     "pow": (np.power, _power_slopes),
-    "where": (np.where, lambda y, mask, a, b: (None, mask.to(y.dtype), (~mask).to(y.dtype))),
+    "where": (np.where, lambda y, mask, a, b: (None, mask, ~mask)),
     "neg": (np.negative, lambda y, a: (-1,)),
     "square": (np.square, lambda y, a: (2 * a,)),
     "reciprocal": (np.reciprocal, lambda y, a: (-y * y,)),
@@ -151,3 +159,10 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Slopes]] = {
     "atanh": (np.arctanh, lambda y, a: (1 / (1 - a * a),)),
 }
 """What NumPy computes, and the derivatives by each argument, of the result and the arguments."""
+
+_READS = {
+    "add": "", "sub": "", "neg": "", "mul": "ab", "div": "yb", "pow": "yab", "where": "m", "reciprocal": "y",
+    "sqrt": "y", "rsqrt": "ya", "exp": "y", "exp2": "y", "expm1": "y", "sigmoid": "y", "tan": "y", "tanh": "y",
+    "sinc": "ya",
+}  # fmt: skip
+"""What derivatives are made of: the result y, the arguments a and b, the condition m; of others the argument."""

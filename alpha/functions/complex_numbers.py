@@ -141,6 +141,15 @@ def angle(input: TensorLike) -> Tensor:
     return where(value < 0, float(np.pi), where(isnan(value), value, 0.0))
 
 
+def of_parts(like: Tensor, first: Any, second: Any) -> Tensor:
+    """Complex numbers of parts, of which one is a tensor and one may be a number; both are cast to a tensor's parts."""
+    kind = dtypes.real_of(_complex("of_parts", like).dtype)
+    one, other = [
+        cast(x, kind) if isinstance(x, Tensor) else like.engine.full((), x, kind) for x in operands("complex", first, second)
+    ]
+    return complex(one, other)
+
+
 def is_conj(input: Tensor) -> bool:
     """Whether conjugates are still to be computed: never, for ``conj`` computes them."""
     check_tensor("is_conj", input)

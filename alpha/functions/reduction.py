@@ -346,6 +346,8 @@ def _without_nan(x: Any) -> Any:
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """``sum`` that counts NaN as 0."""
     check_tensor("nansum", input)
+    if dtypes.is_complex(input.dtype):
+        check_float("nansum", input)
     return sum(_without_nan(input) if dtypes.is_float(input.dtype) else input, dim, keepdim, dtype=dtype)
 
 

@@ -167,6 +167,10 @@ def nan_to_num(
 ) -> Tensor:
     """NaN, inf and -inf replaced by numbers: 0, the dtype's largest and its least unless they are given."""
     value = convert("nan_to_num", input, logical=True)[0]
+    if not symbols.is_symbolic(value) and dtypes.is_complex(value.dtype):
+        from alpha.functions.complex_numbers import view_as_complex, view_as_real  # here: it imports this family
+
+        return view_as_complex(nan_to_num(view_as_real(value), nan, posinf, neginf))
     if not symbols.is_symbolic(value) and not dtypes.is_float(value.dtype):
         return clone(value)
     least, most = dtypes.limits(value.dtype)

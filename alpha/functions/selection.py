@@ -216,6 +216,8 @@ def searchsorted(
     values = tensor(input, engine=engine) if is_number(input) else input
     check_tensor(name, values)
     engine.check_owner(name, values)
+    if dtypes.is_complex(values.dtype) or dtypes.is_complex(sorted_sequence.dtype):
+        raise DtypeError(f"[{name}] expected numbers with an order, got complex ones: take .abs(), .real or .imag")
     lines = _array(sorted_sequence)
     if sorter is not None:
         check_tensor(name, sorter)
