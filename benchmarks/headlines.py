@@ -68,6 +68,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "functions": _functions_headlines,
         "pointwise": _pointwise_headlines,
         "gpt": _gpt_headlines,
+        "programs": _programs_headlines,
         "first seconds": _first_seconds_headlines,
         "sweep": _sweep_headlines,
         "algorithms": _algorithms_headlines,
@@ -232,6 +233,18 @@ def _gpt_headlines(report: Report) -> list[Headline]:
     if row["torch_ms"] is None:
         return [Headline(title, ours)]
     return [Headline(title, ours, "PyTorch", f"{row['torch_ms']:.1f} ms", row["ratio"])]
+
+
+def _programs_headlines(report: Report) -> list[Headline]:
+    found = []
+    for row in report.result["rows"]:
+        title, ours = f"{_lower(report.title)}: {row['name']}", f"{row['alpha_ms']:.1f} ms"
+        if row["torch_ms"] is None:
+            found.append(Headline(title, ours))
+        else:
+            rounds = disturbance.told([row])
+            found.append(Headline(title, ours, "PyTorch", f"{row['torch_ms']:.1f} ms", row["ratio"], rounds=rounds))
+    return found
 
 
 def _fast_recipe_headlines(report: Report) -> list[Headline]:

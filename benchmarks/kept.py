@@ -16,7 +16,7 @@ RESULTS = common.ROOT / "benchmarks" / "results"
 
 KINDS = (
     "training", "reproduction", "fast recipe", "inference", "operators", PAPER, "huge2", "segregation", "deeplab",
-    "matvec", "functions", "pointwise", "gpt", "first seconds", "sweep", "algorithms",
+    "matvec", "functions", "pointwise", "gpt", "programs", "first seconds", "sweep", "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -77,6 +77,10 @@ class Report:
         if self.kind == "gpt":
             threads = settings["threads"]
             return f"A training step of a GPT block, {threads} thread{'s' if threads > 1 else ''}{self.place}"
+        if self.kind == "programs":
+            threads = settings["threads"]
+            plural = "s" if threads > 1 else ""
+            return f"Training steps of programs in PyTorch's words, {threads} thread{plural}{self.place}"
         if self.kind == "first seconds":
             return f"The first seconds of a training, at revision {settings['revision']}{self.place}"
         if self.kind == "algorithms":

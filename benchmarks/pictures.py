@@ -62,6 +62,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "functions": _functions,
                 "pointwise": _pointwise,
                 "gpt": _gpt,
+                "programs": _programs,
                 "first seconds": _first_seconds,
                 "sweep": _sweep,
                 "algorithms": _algorithms,
@@ -313,6 +314,21 @@ def _gpt(result: dict[str, Any]) -> Figure:
     axes.bar_label(axes.barh(names, times, color=_colours(names), height=0.6), fmt="%.0f", padding=3)
     axes.invert_yaxis()
     axes.set_xlabel("ms per training step")
+    return figure
+
+
+def _programs(result: dict[str, Any]) -> Figure:
+    """How many times as fast as PyTorch, a bar for each program."""
+    rows = [row for row in result["rows"] if row["ratio"] is not None]
+    figure = _figure(7, 0.8 + 0.4 * len(rows))
+    axes = figure.subplots()
+    ratios = [row["ratio"] for row in rows]
+    colours = [OURS if ratio >= 1 else THEIRS for ratio in ratios]
+    bars = axes.barh([row["name"] for row in rows], ratios, color=colours, height=0.6)
+    axes.bar_label(bars, fmt="%.2f", padding=3)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.invert_yaxis()
+    axes.set_xlabel("PyTorch's time over ours")
     return figure
 
 

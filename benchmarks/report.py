@@ -21,6 +21,7 @@ from benchmarks import (
     huge2,
     matvec,
     pointwise,
+    programs,
     segregation,
     sweep,
 )
@@ -75,6 +76,7 @@ def _section(report: Report) -> str:
         "functions": _functions,
         "pointwise": _pointwise,
         "gpt": _gpt,
+        "programs": _programs,
         "first seconds": _first_seconds,
         "sweep": _sweep,
         "algorithms": _algorithms,
@@ -304,6 +306,14 @@ def _gpt(result: dict[str, Any]) -> list[str]:
     ]
     table = disturbance.with_rounds((["", "ms", "least", "ratio"], rows), map(common.spread, row["times_ms"].values()))
     return [note, _markdown(table)]
+
+
+def _programs(result: dict[str, Any]) -> list[str]:
+    note = (
+        "Networks of a few million parameters, written once for both packages; float32, AdamW. PyTorch's fastest of "
+        "its allocators and memory layouts counts."
+    )
+    return [note, _markdown(disturbance.with_rounds_of(programs.table(result), result["rows"]))]
 
 
 def _fast_recipe(result: dict[str, Any]) -> list[str]:

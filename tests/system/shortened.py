@@ -37,6 +37,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "benchmarks.gpt": (
         "--repeats", "1", "--batch", "2", "--tokens", "16", "--embedding", "32", "--heads", "2", *_ONE_THREAD,
     ),
+    "benchmarks.programs": ("--repeats", "1", "--batch", "1", "--models", "lstm", *_ONE_THREAD),
     "tests.robustness": ("--calls", "40", "--count", "1", "--workers", "1"),
 }  # fmt: skip
 """What each script or module is given."""

@@ -320,6 +320,15 @@ def paper() -> Report:
     return Report("cpu-paper.json", {**HEAD, **result, "geometric_mean": means, "lowest_ratio": 1.5})
 
 
+def written() -> Report:
+    """A result of programs that are written once for both packages."""
+    times = {"alpha": [4.0, 4.0, 4.0], "torch system channels_last": [6.0, 6.0, 6.0], "torch system": [7.0, 7.0, 7.0]}
+    medians = {"alpha_ms": 4.0, "torch_ms": 6.0, "torch_settings": "system channels_last", "ratio": 1.5}
+    row = {"name": "unet", "batch": 8, **medians, "losses": {}, "times_ms": times}
+    settings = {"suite": "programs", "engine": "cpu", "threads": 2, "models": ["unet"]}
+    return Report("cpu-programs-2.json", {**HEAD, "settings": settings, "rows": [row]})
+
+
 def gpt() -> Report:
     times = {"alpha": [10.0, 11.0, 12.0], "torch tuned": [20.0, 22.0, 24.0]}
     row = {"alpha_ms": 11.0, "torch_ms": 22.0, "torch_settings": "tuned", "ratio": 2.0, "times_ms": times}
@@ -391,6 +400,12 @@ def test_a_function_of_ones_own_is_told_beside_each_opponent() -> None:
     title = "a point-wise function of one's own, 2 threads, forward, 8000000 numbers"
     assert f"| {title} | 2.0 ms | PyTorch, compiled 3.0 ms | 1.50 | 0 % | - |" in text
     assert text.count(title) == 2  # the largest size alone, a line for each opponent
+
+
+def test_programs_have_a_table_and_a_line_each() -> None:
+    text = report.document([written()])
+    assert "| unet | 8 | 4.0 | 6.0 | system channels_last | 1.50 |" in text
+    assert "| training steps of programs in PyTorch's words, 2 threads: unet | 4.0 ms | PyTorch 6.0 ms | 1.50 |" in text
 
 
 def test_a_gpts_step_and_first_seconds_have_a_table_and_a_line() -> None:
@@ -559,7 +574,7 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
     reports = [*report.read(), inference(), swept(), paper(), generators(), segregated(), reproduction()]
-    reports += [gpt(), fast(), beginning(), pointwise(), heads()]
+    reports += [gpt(), written(), fast(), beginning(), pointwise(), heads()]
     pictures.draw(reports, tmp_path)
     assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
