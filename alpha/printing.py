@@ -10,6 +10,7 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.arguments import flag, number, one_of, whole
+from alpha.errors import ArgumentError
 
 if TYPE_CHECKING:
     from alpha.tensor import Tensor
@@ -60,6 +61,8 @@ def set_printoptions(
             given[name] = whole("set_printoptions", name, value, 0, _MOST)
     if threshold is not None:
         given["threshold"] = number("set_printoptions", "threshold", threshold)
+        if not given["threshold"] >= 0:
+            raise ArgumentError(f"[set_printoptions] expected threshold >= 0, got {threshold}: inf summarises none")
     given["sci_mode"] = None if sci_mode is None else flag("set_printoptions", "sci_mode", sci_mode)
     _options = replace(chosen, **given)
 
@@ -80,7 +83,8 @@ def text_of(x: Tensor) -> str:
 
 def _values(x: Tensor) -> str:
     """A tensor's elements as the options have them."""
-    chosen, formatter = _options, None
+    chosen: Options = _options
+    formatter: Any = None
     if chosen.sci_mode and dtypes.category(x.dtype) >= dtypes.FLOAT:
         formatter = {"all": lambda value: f"{value.item():.{chosen.precision}e}"}
     return np.array2string(

@@ -181,13 +181,13 @@ class Tensor(Methods):
         """Number of elements."""
         return math.prod(self.shape)
 
-    def size(self, axis: int | None = None) -> Any:
+    def size(self, dim: int | None = None) -> Any:
         """The shape, or the length of one axis."""
-        return self.shape if axis is None else self.shape[one_axis("size", axis, len(self.shape))]
+        return self.shape if dim is None else self.shape[one_axis("size", dim, len(self.shape))]
 
-    def stride(self) -> Shape:
-        """Elements from one entry to the next along each axis."""
-        return self.strides
+    def stride(self, dim: int | None = None) -> Any:
+        """Elements from one entry to the next along each axis, or along one."""
+        return self.strides if dim is None else self.strides[one_axis("stride", dim, len(self.shape))]
 
     def memory_order(self) -> tuple[int, ...]:
         """Axes from outermost to innermost in memory; axes of length 1 and broadcast axes keep their place."""
@@ -202,13 +202,13 @@ class Tensor(Methods):
 
     # -- in and out ----------------------------------------------------------------------------------------------
 
-    def numpy(self) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The values as a NumPy array: a view of the same memory where the host can reach it, else a copy.
 
         Autograd does not see writes to such a view, and engines cache nothing with a storage that has one.
-        GraphError if the tensor requires a gradient.
+        GraphError if the tensor requires a gradient, unless ``force`` says that it may.
         """
-        if self.requires_grad:
+        if self.requires_grad and not flag("numpy", "force", force):
             raise GraphError("[numpy] expected a tensor outside the graph, got one that requires grad: use .detach()")
         self.storage.exported = True
         return self.engine.to_numpy(self)

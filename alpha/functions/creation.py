@@ -228,9 +228,9 @@ def arange(
 
 
 def range(
-    start: Number = 0,
-    end: Number | None = None,
-    step: Number = 1,
+    start: float = 0,
+    end: float | None = None,
+    step: float = 1,
     *,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,

@@ -82,7 +82,7 @@ def histogram(
     values = input.engine.to_numpy(input.detach()).reshape(-1)
     if range is not None and (not isinstance(range, tuple | list) or len(range) != 2):
         raise ArgumentError(f"[histogram] expected range as a pair (low, high), got {described(range)}")
-    edges = _edges("histogram", values, bins, range)
+    edges = _edges("histogram", input, values, bins, range)
     found = _counted("histogram", input, [values], [edges], _weights("histogram", weight, input.shape), density)
     return Histogram(input.engine.from_numpy(found), input.engine.from_numpy(edges))
 
@@ -124,14 +124,14 @@ def histogramdd(
     points = input.engine.to_numpy(input.detach()).reshape(-1, width)
     ranges = [None] * width if range is None else [range[2 * axis : 2 * axis + 2] for axis in builtins.range(width)]
     columns = [*points.T]
-    edges = [_edges(name, *given) for given in zip(columns, axes, ranges, strict=True)]
+    edges = [_edges(name, input, *given) for given in zip(columns, axes, ranges, strict=True)]
     check_room(input.engine, [len(found) - 1 for found in edges], dtypes.widest_float)
     counts = _counted(name, input, columns, edges, _weights(name, weight, input.shape[:-1]), density)
     return HistogramOfSeveral(input.engine.from_numpy(counts), tuple([input.engine.from_numpy(e) for e in edges]))
 
 
-def _edges(name: str, values: Array, bins: Any, range: Any) -> Array:
-    """The edges of bins along an axis: those given, or of so many equal ones within a range or that of the values."""
+def _edges(name: str, x: Tensor, values: Array, bins: Any, range: Any) -> Array:
+    """The edges of bins for some of x's values: those given, or of so many equal ones within a range or the values'."""
     if isinstance(bins, Tensor):
         if bins.ndim != 1 or len(bins) < 2:
             raise ShapeError(f"[{name}] expected bins as a vector of two edges or more, got shape {bins.shape}")
@@ -140,6 +140,7 @@ def _edges(name: str, values: Array, bins: Any, range: Any) -> Array:
             raise ArgumentError(f"[{name}] expected ascending edges of bins, got others: sort them")
         return edges
     count = whole(name, "bins", bins, 1)
+    check_room(x.engine, (count + 1,), dtypes.widest_float)
     empty = (0.0, 0.0) if values.size else (0.0, 1.0)
     low, high = empty if range is None else [number(name, "range", value) for value in range]
     low, high = _bounds(name, values, low, high, 0.5)

@@ -430,6 +430,15 @@ class Samples:
             "clamp_": {"self": flat, "min": 0, "max": 1}, "cumsum_": {"self": flat, "dim": 0},
             "masked_fill_": {"self": flat, "mask": flat > 1, "value": 0.0}, "relu_": {"self": flat, "inplace": False},
             "uniform_": {"self": flat, "low": 0.0, "high": 1.0}, "normal_": {"self": flat, "mean": 0.0, "std": 1.0},
+            "bernoulli_": {"self": flat, "p": 0.5}, "cauchy_": {"self": flat, "median": 0.0, "sigma": 1.0},
+            "exponential_": {"self": flat, "lambd": 1.0}, "log_normal_": {"self": flat, "mean": 0.0, "std": 1.0},
+            "geometric_": {"self": flat, "p": 0.5}, "random_": {"self": flat, "bounds": (0, 5)},
+            "resize_": {"self": flat, "sizes": (3, 2)}, "resize_as_": {"self": flat, "other": x.detach()},
+            "squeeze_": {"self": flat, "dim": 0}, "unsqueeze_": {"self": flat, "dim": 0}, "t_": {"self": flat},
+            "transpose_": {"self": flat, "dim0": 0, "dim1": 1}, "type": {"dtype": "float64"},
+            "as_strided_": {"self": flat, "size": (2, 2), "stride": (1, 2), "storage_offset": 0},
+            "new_empty_strided": {"size": (2,), "stride": (1,)}, "new": {"args": (2,)}, "to_dense": {"dtype": "int64"},
+            "apply_": {"self": flat, "callable": abs}, "is_set_to": {"tensor": x}, "share_memory_": {"self": flat},
             **{
                 f"{name}_": {"self": flat, "y": 1.0}
                 for name in ("eq", "ne", "lt", "le", "gt", "ge", "floor_divide", "remainder")
@@ -652,6 +661,12 @@ class Samples:
             "manual_seed": (alpha.manual_seed, {"seed": 0}),
             "set_float32_precision": (alpha.set_float32_precision, {"precision": "highest"}),
             "set_search": (alpha.set_search, {"on": False}),
+            "set_rng_state": (alpha.set_rng_state, {"new_state": alpha.get_rng_state()}),
+            "set_printoptions": (
+                printing_as, dict.fromkeys(("precision", "threshold", "edgeitems", "linewidth", "profile", "sci_mode"))
+            ),
+            "set_deterministic_debug_mode": (alpha.set_deterministic_debug_mode, {"debug_mode": 0}),
+            "use_deterministic_algorithms": (alpha.use_deterministic_algorithms, {"mode": False, "warn_only": False}),
             "graph": (alpha.graph, {"step": lambda x: x, "warmup": 2}),
             "graph(...)": (spread(alpha.graph(lambda x: x).__call__), {"inputs": x.detach()}),
             "engine.check": (self.engine.check, {"on": True}),
@@ -679,6 +694,15 @@ def layout_of(layout: Any) -> None:
     """Sets a layout for a moment."""
     with alpha.set_image_layout(layout):
         pass
+
+
+def printing_as(**options: Any) -> None:
+    """Prints a tensor in a way."""
+    try:
+        alpha.set_printoptions(**options)
+        repr(alpha.arange(300.0))
+    finally:
+        alpha.set_printoptions(profile="default")
 
 
 def alpha_testing() -> Any:
