@@ -78,7 +78,7 @@ def test_integers_wrap_around(dtype: str, engine: Engine) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_halves_are_rounded_once(dtype: str, engine: Engine) -> None:
-    """Of results that are computed in float32: so there is one rounding, to the nearest."""
+    """Results are computed in float32: so there is one rounding, to the nearest."""
     x, y = _values(dtype), _values(dtype, seed=1)
     a, b = alpha.tensor(x, engine=engine), alpha.tensor(y, engine=engine)
     wide, other = alpha.tensor(x.astype(np.float32), engine=engine), alpha.tensor(y.astype(np.float32), engine=engine)
