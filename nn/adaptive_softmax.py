@@ -100,8 +100,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             chosen = F.reshape(F.nonzero(inside), (-1,))
             if chosen.shape[0]:
                 within = F.log_softmax(self.tail[place](F.index_select(rows, 0, chosen)), 1)
-                own = F.unsqueeze(F.index_select(classes, 0, chosen) - start, 1)
-                parts.append((chosen, F.squeeze(F.gather(within, 1, own), 1)))
+                places = F.unsqueeze(F.index_select(classes, 0, chosen) - start, 1)
+                parts.append((chosen, F.squeeze(F.gather(within, 1, places), 1)))
         output = F.squeeze(F.gather(scores, 1, F.unsqueeze(in_head, 1)), 1)
         for chosen, part in parts:
             output = F.index_add(output, 0, chosen, part)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -31,12 +31,16 @@ def skipping() -> Iterator[None]:
         _IS_SKIPPED.reset(token)
 
 
-def skippable(function: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
-    """A function that fills a tensor, unless ``skipping`` is in force."""
+def skippable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """A function that fills its first argument, unless ``skipping`` is in force."""
 
     @wraps(function)
-    def filled(tensor: Tensor, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        return tensor if _IS_SKIPPED.get() else function(tensor, *args, **kwargs)
+    def filled(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        if _IS_SKIPPED.get():
+            given: Any = args[0] if args else kwargs["tensor"]
+            skipped: Tensor = given
+            return skipped
+        return function(*args, **kwargs)
 
     return filled
 

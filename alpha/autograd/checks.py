@@ -13,7 +13,7 @@ from alpha.arguments import flag, number
 from alpha.autograd.gradients import grad
 from alpha.autograd.modes import enable_grad, no_grad
 from alpha.conversion import tensor
-from alpha.errors import ArgumentError, CheckError, described
+from alpha.errors import ArgumentError, CheckError, DtypeError, described
 from alpha.functions.joining import stack
 from alpha.tensor import Tensor
 
@@ -184,7 +184,9 @@ def _places(given: tuple[Any, ...]) -> list[int]:
     if not found:
         raise ArgumentError("[gradcheck] expected an input that requires grad, got none: set requires_grad=True")
     for place in found:
-        if given[place].dtype != dtypes.float64:
+        if not dtypes.is_float(given[place].dtype):
+            raise DtypeError(f"[gradcheck] expected inputs of floats, got {given[place].dtype}: give it real parts")
+        if given[place].dtype != dtypes.widest_float:
             warnings.warn(
                 f"[gradcheck] input {place} is {given[place].dtype}: differences need float64",
                 UserWarning,

@@ -63,7 +63,7 @@ def grad(
 
 
 Options = tuple[bool, bool, bool, bool]
-"""Of a walk: retain_graph, create_graph, allow_unused, materialize_grads."""
+"""What is asked of a walk: retain_graph, create_graph, allow_unused, materialize_grads."""
 
 
 def _gradients(

@@ -198,7 +198,7 @@ def with_weights(layer: nn.Module, x: Array, first: bool, kind: str) -> tuple[An
 def test_gradients_have_gradients(
     engine: Engine, rng: np.random.Generator, name: str, options: dict[str, Any], kind: str
 ) -> None:
-    """Of the input and of every weight, on shapes that nothing divides."""
+    """The second gradients of the input and of every weight, on shapes that nothing divides."""
     layer = getattr(nn, name)(2, 2, **options).to(engine).double()
     shape = {"single": (3, 2), "cell": (3, 2)}.get(kind, (2, 3, 2) if options.get("batch_first") else (3, 2, 2))
     function, given = with_weights(layer, rng.normal(size=shape), options.get("batch_first", False), kind)

@@ -141,8 +141,8 @@ def test_stacked_modules_run_as_one() -> None:
     assert buffers["1.num_batches_tracked"].shape == (4,)
     x = alpha.randn(5, 3)
 
-    def call(own: Any, kept: Any) -> Any:
-        return func.functional_call(nets[0], (own, kept), (x,))
+    def call(weights: Any, statistics: Any) -> Any:
+        return func.functional_call(nets[0], (weights, statistics), (x,))
 
     names, more = list(parameters), list(buffers)
     found = func.vmap(
