@@ -278,6 +278,7 @@ def eye(
     engine = engine if device is None else chosen("eye", engine, device)
     where = engines.default_engine() if engine is None else engine
     width = n if m is None else m
+    dtype = dtypes.default_float if dtype is None else dtype
     if requires_grad is False:
         found: Tensor | None = EYE.launch(where, n, width, dtype)
         if found is not None:
