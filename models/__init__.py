@@ -50,6 +50,10 @@ from alpha.models.inception import (
     InceptionOutputs,
     inception_v3,
 )
+from alpha.models.maxvit import (
+    MaxVit,
+    maxvit_t,
+)
 from alpha.models.mnasnet import (
     MNASNet,
     mnasnet0_5,
@@ -154,6 +158,7 @@ __all__ = [
     "Inception3",
     "InceptionOutputs",
     "MNASNet",
+    "MaxVit",
     "MobileNetV2",
     "MobileNetV3",
     "RegNet",
@@ -187,6 +192,7 @@ __all__ = [
     "googlenet",
     "inception_v3",
     "list_models",
+    "maxvit_t",
     "mnasnet0_5",
     "mnasnet0_75",
     "mnasnet1_0",

@@ -13,7 +13,7 @@ from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.models.parts import MLP, ImageNetwork, Layers, Permute, StochasticDepth, draw_weights
 from alpha.models.registry import builder
-from alpha.models.windows import WindowPlan, joined, split
+from alpha.models.windows import WindowPlan, joined, offset_numbers, split
 from alpha.nn.arguments import empty_parameter, pair, positive, probability
 
 _LAYER_NORM = partial(nn.LayerNorm, eps=1e-5)
@@ -65,16 +65,8 @@ class ShiftedWindowAttention(nn.Module):
         self.dropout = probability(dropout, "dropout", name)
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.proj = nn.Linear(dim, dim, bias=proj_bias)
-        self.register_buffer("relative_position_index", tensor(self._places().reshape(-1)))
+        self.register_buffer("relative_position_index", tensor(offset_numbers(self.window_size).reshape(-1)))
         self._make_bias()
-
-    def _places(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        """(L, L): the number of the offset from one pixel of a window to another, by rows and then by columns."""
-        rows, columns = (axis.reshape(-1) for axis in np.indices(self.window_size))
-        height, width = self.window_size
-        down, across = rows[:, None] - rows + height - 1, columns[:, None] - columns + width - 1
-        places: np.ndarray[tuple[int, int], np.dtype[np.int64]] = (down * (2 * width - 1) + across).astype(np.int64)
-        return places
 
     def _make_bias(self) -> None:
         offsets = (2 * self.window_size[0] - 1) * (2 * self.window_size[1] - 1)

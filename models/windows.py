@@ -82,3 +82,10 @@ def joined(windows: Tensor, plan: WindowPlan) -> Tensor:
     if any(plan.shift):
         maps = F.roll(maps, plan.shift, (1, 2))
     return maps[:, : plan.size[0], : plan.size[1]]
+
+
+def offset_numbers(window: tuple[int, int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """(L, L): the number of the offset from one pixel of a window to another, by rows and then by columns."""
+    rows, columns = (axis.reshape(-1) for axis in np.indices(window))
+    down, across = rows[:, None] - rows + window[0] - 1, columns[:, None] - columns + window[1] - 1
+    return np.asarray(down * (2 * window[1] - 1) + across, np.int64)

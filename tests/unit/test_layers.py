@@ -159,6 +159,7 @@ PUBLIC = {
     "alpha/functions/norm.py:batch_norm",
     "alpha/functions/normalise.py:instance_norm",
     "nn/attention.py:MultiheadAttention.__init__",
+    "models/maxvit.py:MaxVit.__init__",
     "models/mobilenetv3.py:InvertedResidualConfig.__init__",
     "models/parts.py:Conv2dNormActivation.__init__",
     "models/swin_transformer.py:SwinTransformer.__init__",

@@ -73,6 +73,7 @@ NETWORKS: dict[str, tuple[int, Make]] = {
     "efficientnet": (40, efficientnet),
     "googlenet": (32, lambda side: side.googlenet(init_weights=False, transform_input=True)),
     "inception": (75, lambda side: side.inception_v3(init_weights=False, transform_input=True)),
+    "maxvit": (32, lambda side: side.maxvit.MaxVit((32, 32), 8, 2, [8, 12], [1, 2], 4, 0.2)),
     "mnasnet": (40, lambda side: side.mnasnet0_5()),
     "mobilenet_v2": (40, lambda side: side.mobilenet_v2(width_mult=0.35)),
     "mobilenet_v3": (40, lambda side: side.mobilenet_v3_small(width_mult=0.5, reduced_tail=True)),
@@ -97,8 +98,8 @@ NETWORKS: dict[str, tuple[int, Make]] = {
 """Networks of each family, with few channels where the class allows it, and the side of their images."""
 
 
-_IS_TABLE = "attn.relative_"
-"""Part of the names of tables that Swin transformers compute when they are made; those of biases are learned."""
+_IS_TABLE = ".relative_"
+"""Part of the names of tables that transformers compute when they are made; those of biases are learned."""
 
 
 @pytest.fixture
@@ -177,6 +178,11 @@ def relative(found: Any, expected: Array) -> float:
     return float(np.abs(np.asarray(found, np.float64) - expected).max() / np.abs(expected).max())
 
 
+def has_probability(part: Any) -> bool:
+    """Whether a module leaves something out at random; MaxViT's have sizes of this name."""
+    return isinstance(getattr(part, "p", None), float)
+
+
 def shapes(net: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}
 
@@ -194,8 +200,8 @@ def test_names_and_shapes_are_torchvisions(name: str) -> None:
     assert shapes(net) == shapes(expected)
     assert [name for name, _ in net.named_children()] == [name for name, _ in expected.named_children()]
     assert alpha.get_image_layout() == "NHWC"
-    probabilities = [(part.p, part.training) for part in net.modules() if hasattr(part, "p")]
-    assert probabilities == [(part.p, part.training) for part in expected.modules() if hasattr(part, "p")]
+    probabilities = [(part.p, part.training) for part in net.modules() if has_probability(part)]
+    assert probabilities == [(part.p, part.training) for part in expected.modules() if has_probability(part)]
     eps = [(part.eps, getattr(part, "momentum", None)) for part in net.modules() if hasattr(part, "eps")]
     assert eps == [(part.eps, getattr(part, "momentum", None)) for part in expected.modules() if hasattr(part, "eps")]
 
@@ -224,6 +230,7 @@ TRAINED = (
     "densenet",
     "efficientnet",
     "googlenet",
+    "maxvit",
     "mobilenet_v2",
     "regnet_y",
     "resnet50",
@@ -241,10 +248,10 @@ def test_a_training_step(name: str) -> None:
     import torch
 
     make = NETWORKS[name][1]
-    twin, x = theirs(make).train(), images(32 if name == "vit" else 64)
+    twin, x = theirs(make).train(), images(32 if name in ("maxvit", "vit") else 64)
     net = ours(make, twin, "NCHW").train()
     for part in (*net.modules(), *twin.modules()):
-        if hasattr(part, "p"):
+        if has_probability(part):
             part.p = 0.0
     results = net(alpha.tensor(x)), twin(torch.from_numpy(x))
     if name == "googlenet":
@@ -348,6 +355,13 @@ def test_models_by_name() -> None:
         (lambda: models.MobileNetV3([], 8), "[MobileNetV3] expected inverted_residual_setting with at least one"),
         (lambda: models.EfficientNet([], 0.1), "[EfficientNet] expected inverted_residual_setting with at least one"),
         (lambda: models.ConvNeXt([]), "[ConvNeXt] expected block_setting with at least one stage, got none"),
+        (lambda: models.maxvit_t(input_size=(200, 224)), "[MaxVit] expected partition_size that divides each block's"),
+        (lambda: models.MaxVit((32, 32), 8, 2, [8], [1, 1], 4, 0.2), "[MaxVit] expected block_channels and block_lay"),
+        (lambda: models.swin_t(depths=[2, 2]), "[SwinTransformer] expected depths and num_heads with a number for"),
+        (lambda: models.swin_t(num_heads=[5, 6, 12, 24]), "[ShiftedWindowAttention] expected num_heads that divides"),
+        (lambda: models.regnet.BlockParams.from_init_params(3, 9, 1, 2, 8), "[BlockParams] expected w_a >= 0, w_m > 1"),
+        (lambda: models.RegNet(models.regnet.BlockParams([1], [16, 8], [8], [1], [2])), "[RegNet] expected block_par"),
+        (lambda: models.RegNet(models.regnet.BlockParams([1], [20], [8], [1], [2])), "[BottleneckTransform] expected"),
         (lambda: models.vit_b_16(image_size=100), "[VisionTransformer] expected image_size as a multiple of patch"),
         (lambda: models.vision_transformer.SelfAttention(8, 3), "[SelfAttention] expected num_heads that divides"),
         (lambda: models.MNASNet(0), "[MNASNet] expected alpha > 0, got 0"),
