@@ -67,8 +67,8 @@ def finfo(type: Any, /) -> FloatInfo:
     """The limits of a float or complex dtype, or of an array's."""
     kind = dtypes.real_of(_dtype_of("finfo", type))
     found: Any = dtypes.finfo(kind)
-    numbers = [float(value) for value in (found.eps, found.max, found.min, found.smallest_normal)]
-    return FloatInfo(int(found.bits), *numbers, kind)
+    eps, most, least, normal = (float(value) for value in (found.eps, found.max, found.min, found.smallest_normal))
+    return FloatInfo(int(found.bits), eps, most, least, normal, kind)
 
 
 def iinfo(type: Any, /) -> IntegerInfo:

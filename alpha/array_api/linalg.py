@@ -90,7 +90,8 @@ def svd(x: Tensor, /, *, full_matrices: bool = True) -> Any:
 def tensordot(x1: Tensor, x2: Tensor, /, *, axes: Any = 2) -> Tensor:
     """Sums of products over the last ``axes`` of x1 and the first of x2, or over pairs of axes that two lists name."""
     check_tensor("tensordot", x1, x2)
-    return contraction.tensordot(*promoted((x1, x2)), axes)
+    one, other = promoted((x1, x2))
+    return contraction.tensordot(one, other, axes)
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: dtypes.DtypeLike | None = None) -> Tensor:

@@ -49,7 +49,7 @@ def of_two(name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         check_arrays(name, x1, x2)
         return function(*promoted((x1, x2)))
 
-    del of_arrays.__wrapped__  # type: ignore[attr-defined]  # whose parameters have other names and defaults
+    del of_arrays.__wrapped__  # whose parameters have other names and defaults
     of_arrays.__name__ = of_arrays.__qualname__ = name
     return of_arrays
 

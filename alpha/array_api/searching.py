@@ -52,8 +52,8 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 def where(condition: Tensor, x1: Any, x2: Any, /) -> Tensor:
     """The elements of x1 where a condition holds, those of x2 elsewhere; arrays or numbers."""
     check_tensor("where", condition)
-    found: Tensor = comparison.where(condition, *promoted((x1, x2)))
-    return found
+    one, other = promoted((x1, x2))
+    return comparison.where(condition, one, other)
 
 
 # -- sets ------------------------------------------------------------------------------------------------------------
