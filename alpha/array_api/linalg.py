@@ -18,14 +18,15 @@ from alpha.functions.views import broadcast_tensors
 from alpha.tensor import Tensor
 
 __all__ = [
-    "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
-    "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
-    "trace", "vecdot", "vector_norm",
+    "cholesky", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm",
+    "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals",
+    "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 cholesky = matrices.cholesky
 det = matrices.det
 diagonal = matrices.diagonal
+eig, eigvals = matrices.eig, matrices.eigvals
 eigh = matrices.eigh
 eigvalsh = matrices.eigvalsh
 inv = matrices.inv
