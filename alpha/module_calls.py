@@ -35,10 +35,10 @@ def functional_call(
         strict: ArgumentError where a parameter or a buffer has no other.
     """
     several = parameter_and_buffer_dicts
-    several = several if isinstance(several, tuple | list) else (several,)  # type: ignore[assignment]
+    several = several if isinstance(several, tuple | list) else (several,)
     replaced: dict[str, Any] = {}
     for mapping in several:
-        replaced.update(mapping)  # type: ignore[arg-type]
+        replaced.update(mapping)
     names = _names(module)
     if flag("functional_call", "tie_weights", tie_weights):
         groups: dict[int, list[str]] = {}

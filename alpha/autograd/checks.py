@@ -84,12 +84,13 @@ def gradcheck(
     _refuse("gradcheck", check_forward_ad=check_forward_ad, masked=masked)
     if not flag("gradcheck", "check_backward_ad", check_backward_ad):
         raise ArgumentError("[gradcheck] expected check_backward_ad=True, got False: nothing else can be checked here")
-    steps = [number("gradcheck", name, value) for name, value in (("eps", eps), ("atol", atol), ("rtol", rtol))]
-    if not steps[0] > 0:
+    eps, atol, rtol = (number("gradcheck", name, v) for name, v in (("eps", eps), ("atol", atol), ("rtol", rtol)))
+    if not eps > 0:
         raise ArgumentError(f"[gradcheck] expected eps > 0, got {eps}")
     undefined = flag("gradcheck", "check_undefined_grad", check_undefined_grad)
     kinds = flag("gradcheck", "check_grad_dtypes", check_grad_dtypes)
-    limits = _Limits(*steps, number("gradcheck", "nondet_tol", nondet_tol), undefined, kinds, bool(fast_mode))
+    apart, fast = number("gradcheck", "nondet_tol", nondet_tol), flag("gradcheck", "fast_mode", fast_mode)
+    limits = _Limits(eps, atol, rtol, apart, undefined, kinds, fast)
     given = _tuple(inputs)
     try:
         _check(func, given, limits)

@@ -47,7 +47,11 @@ def grad(
     if not flag("grad", "only_inputs", only_inputs):
         warnings.warn("[grad] only_inputs has no effect: use backward for other leaves", FutureWarning, stacklevel=2)
     if isinstance(inputs, Mapping):
-        options = {"retain_graph": retain_graph, "create_graph": create_graph, "allow_unused": allow_unused}
+        options: dict[str, Any] = {
+            "retain_graph": retain_graph,
+            "create_graph": create_graph,
+            "allow_unused": allow_unused,
+        }
         options |= {"is_grads_batched": is_grads_batched, "materialize_grads": materialize_grads}
         values = grad(outputs, list(inputs.values()), grad_outputs, **options)
         return dict(zip(inputs, values, strict=True))
