@@ -20,7 +20,7 @@ from alpha.autograd.modes import (
     set_grad_enabled,
 )
 from alpha.autograd.regions import view_of, views_of
-from alpha.autograd.variable import Variable
+from alpha.autograd.variables import Variable
 from alpha.autograd.views import Overwrite
 
 if TYPE_CHECKING:

@@ -5,6 +5,11 @@ from __future__ import annotations
 DIFFERENCES: dict[str, str] = {
     "Functions.inference_mode": "its tensors are ordinary ones",
     "Tensor.to": "`non_blocking` and `memory_format` have no effect",
+    "autograd.gradcheck": "forward mode, batched gradients and sparse tensors are refused",
+    "autograd.gradgradcheck": "forward mode, batched gradients and sparse tensors are refused",
+    "func.jacfwd": "in reverse; `randomness=\"different\"` is refused",
+    "nn.CrossMapLRN2d": "windows and gradients are the formula's, which PyTorch's are not",
+    "utils.data.DataLoader": "batches come in order even with `in_order=False`",
 }
 """By family and name; what an argument that is missing tells is found by the script."""
 
