@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from alpha import dtypes
 from alpha import linalg as matrices
 from alpha.arguments import broadcast_shapes, one_axis
-from alpha.array_api.promotion import Axis, of_two, promoted
+from alpha.array_api.promotion import Axis, of_two, over_axes, promoted
 from alpha.errors import ShapeError
 from alpha.functions import contraction, diagonals, products, reduction
 from alpha.functions import linalg as functions
@@ -111,4 +112,8 @@ def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
 
 def vector_norm(x: Tensor, /, *, axis: Axis = None, keepdims: bool = False, ord: Any = 2) -> Tensor:
     """The norm over axes, or of all elements: (sum of abs(x) ** ord) ** (1 / ord); infinity for the largest."""
-    return matrices.vector_norm(x, ord, axis, keepdims)
+    return over_axes("vector_norm", partial(_norm, ord), x, axis, keepdims)
+
+
+def _norm(ord: Any, x: Tensor, axes: Any, keepdims: bool) -> Tensor:
+    return matrices.vector_norm(x, ord, axes, keepdims)

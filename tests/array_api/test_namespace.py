@@ -298,6 +298,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "linalg.svdvals": (lambda s, a: s.linalg.svdvals(a), (A,)),
     "linalg.trace": (lambda s, a: s.linalg.trace(a, offset=-1), (A,)),
     "linalg.vector_norm": (lambda s, a: s.linalg.vector_norm(a, axis=(0, 1), ord=3), (A,)),
+    "linalg.vector_norm, no axes": (lambda s, a: s.linalg.vector_norm(a, axis=(), ord=1), (A - 3,)),
     "matmul": (lambda s, a, b: s.matmul(a, b), (A, B)),
     "matrix_transpose": (lambda s, a: s.matrix_transpose(a), (A,)),
     "tensordot": (lambda s, a, b: s.tensordot(a, b, axes=((2,), (0,))), (A, B)),
