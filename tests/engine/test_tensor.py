@@ -343,7 +343,8 @@ def test_every_function_of_a_tensor_is_a_method() -> None:
         "broadcast_shapes", "broadcast_tensors", "chain_matmul", "tensordot", "tril_indices", "triu_indices",
         "std_mean", "var_mean", "searchsorted", "bucketize", "bilinear", "lu_unpack",
     }  # fmt: skip
-    of_several |= {"is_tensor", "can_cast", "promote_types", "result_type", "rsub", "unravel_index"}  # of PyTorch's tensors neither
+    # PyTorch's tensors have these neither:
+    of_several |= {"is_tensor", "can_cast", "promote_types", "result_type", "rsub", "unravel_index"}
     absent = {name for name in functions - of_several if not hasattr(alpha.Tensor, name)}
     assert not absent, f"expected a method for each function, got none for {sorted(absent)}"
 
