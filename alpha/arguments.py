@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha.errors import AlphaError, ArgumentError, OutOfMemoryError, ShapeError, described
+from alpha.errors import AlphaError, ArgumentError, IndexingError, OutOfMemoryError, ShapeError, described
 
 Shape = tuple[int, ...]
 
@@ -40,13 +40,13 @@ def listed(function: str, name: str, value: Any) -> list[Any]:
 
 
 def one_axis(function: str, dim: Any, ndim: int) -> int:
-    """A non-negative axis; ShapeError outside -ndim..ndim-1."""
+    """A non-negative axis; IndexingError, which is a ShapeError, outside -ndim..ndim-1."""
     if type(dim) is int and -ndim <= dim < ndim:
         return dim if dim >= 0 else dim + ndim
     if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)):
         raise ShapeError(f"[{function}] expected an axis as an int, got {described(dim)}")
     if not -ndim <= dim < ndim:
-        raise ShapeError(
+        raise IndexingError(
             f"[{function}] expected an axis in {-ndim}..{ndim - 1} of a tensor of {ndim} axes, got {described(dim)}"
         )
     return int(dim) % ndim

@@ -74,7 +74,7 @@ def absolute_of_complex(x: Tensor) -> Tensor:
 def direction(x: Tensor) -> Tensor:
     """x / |x| of complex numbers, 0 at 0."""
     size = absolute_of_complex(x)
-    return x / where(size == 0, 1.0, size)
+    return where(size == 0, 0.0, x / where(size == 0, 1.0, size))
 
 
 def view_as_real(input: Tensor) -> Tensor:

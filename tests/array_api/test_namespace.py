@@ -223,8 +223,11 @@ def test_special_values_are_the_standards(name: str) -> None:
     np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
 
 
-def test_the_sign_of_nan_is_nan() -> None:
+def test_signs_of_nan_and_of_zeros() -> None:
     np.testing.assert_array_equal(np.asarray(xp.sign(xp.asarray([NAN, -0.0, 0.0, INF, -3.0]))), [NAN, 0, 0, 1, -1])
+    found = np.asarray(xp.sign(xp.asarray([complex(-0.0, -0.0), 3 - 4j])))
+    np.testing.assert_allclose(found, [0, 0.6 - 0.8j], rtol=1e-6)
+    assert not np.signbit(found[0].real)
 
 
 A, B = values("float64", (3, 4, 3)), values("float64", (3, 3), 5) + 3 * np.eye(3)
@@ -338,7 +341,8 @@ def test_what_the_standard_refuses_is_told() -> None:
         (lambda: xp.isdtype(xp.float32, "floating"), ArgumentError),
         (lambda: xp.meshgrid(indexing="yx"), ArgumentError),
         (lambda: xp.linalg.solve(x, x), ShapeError),
-        (lambda: xp.expand_dims(x, 4), ShapeError),
+        (lambda: xp.expand_dims(x, 4), IndexError),
+        (lambda: xp.max(x, axis=2), IndexError),
     ):
         with pytest.raises(error, match=r"^\[\w+\] expected"):
             call()
