@@ -121,15 +121,28 @@ def as_dtype(value: DtypeLike, function: str = "dtype") -> DType:
     return dtype
 
 
-FIRST_STORED: list[Callable[[], None]] = []
-"""What is called once, when a dtype that is only stored comes up for the first time: engines get ready for it."""
+_WAITING: list[Callable[[], None]] = []
+_STORED_CAME_UP: list[bool] = []
+"""Not empty once a dtype that is only stored has come up."""
+
+
+def when_stored(function: Callable[[], None]) -> None:
+    """Calls a function when a dtype that is only stored comes up for the first time; at once if one has.
+
+    An interrupted call is made again.
+    """
+    _WAITING.append(function)
+    if _STORED_CAME_UP:
+        announce_stored()
 
 
 def announce_stored() -> None:
     """Says that tensors of a dtype that is only stored are about to be made."""
-    while FIRST_STORED:
-        FIRST_STORED[-1]()
-        FIRST_STORED.pop()  # afterwards: an interrupted one is called again
+    if not _STORED_CAME_UP:
+        _STORED_CAME_UP.append(True)
+    while _WAITING:
+        _WAITING[-1]()
+        _WAITING.pop()
 
 
 def names() -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from alpha.atomic import AtomicReference
 from alpha.changes import Changes
-from alpha.dtypes import DtypeLike, as_dtype, default_float, float64, float_names, info, is_float
+from alpha.dtypes import DtypeLike, as_dtype, default_float, float64, float_names, info, is_float, limits
 from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError, described
 
 Array = np.ndarray[Any, Any]
@@ -454,7 +454,7 @@ def _room(function: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 def _is_finite(value: Any, dtype: np.dtype[Any]) -> bool:
     """Whether a number is finite in a dtype."""
     try:
-        return bool(abs(float(value)) <= float(np.finfo(dtype).max))
+        return bool(abs(float(value)) <= limits(dtype)[1])
     except (OverflowError, TypeError, ValueError):
         return False
 

@@ -19,6 +19,7 @@ from alpha.engine import Engine
 from alpha.errors import AlphaError, DtypeError
 from alpha.expressions.program import Conversion, Program
 from alpha.numpy_engine import NumPyEngine
+from alpha.random import Draw
 from alpha.records import RunningStatistics
 from alpha.tensor import Tensor
 from alpha.updates import Row
@@ -68,8 +69,9 @@ def with_stored_dtypes(engine: E) -> E:
         for name in _MAKES:
             _replace(engine, name, functools.partial(_making, name))
         _replace(engine, "optimizer_step", _updating)
+        _replace(engine, "random", _drawing)
 
-    dtypes.FIRST_STORED.append(begin)
+    dtypes.when_stored(begin)
     return engine
 
 
@@ -162,6 +164,16 @@ def _updating(operation: Callable[..., None]) -> Callable[..., None]:
             if is_stored(row[0].dtype):
                 return Engine.optimizer_step(self, rows, *args, **kwargs)
         return operation(self, rows, *args, **kwargs)
+
+    return guarded
+
+
+def _drawing(operation: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Random numbers, which the host makes of a stored dtype: rounded ones of another would reach 1."""
+
+    @functools.wraps(operation)
+    def guarded(self: Engine, draw: Draw) -> Tensor:
+        return Engine.random(self, draw) if is_stored(draw.dtype) else operation(self, draw)
 
     return guarded
 

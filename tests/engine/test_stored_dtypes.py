@@ -173,3 +173,15 @@ def test_the_default_dtype() -> None:
     assert alpha.where(alpha.tensor([True]), 1.0, 0.0).dtype == alpha.zeros(2).dtype == alpha.float32
     with pytest.raises(DtypeError, match=r"^\[set_default_dtype\] expected float32 or float64, got int64"):
         alpha.set_default_dtype(alpha.int64)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_halves_are_drawn(dtype: str, engine: Engine) -> None:
+    alpha.manual_seed(0)
+    drawn, normal = alpha.rand(4000, dtype=dtype, engine=engine), alpha.randn(4000, dtype=dtype, engine=engine)
+    values = drawn.float().numpy()
+    assert drawn.dtype == normal.dtype == dtypes.as_dtype(dtype)
+    assert values.min() >= 0 and values.max() < 1 and abs(values.mean() - 0.5) < 0.02
+    assert abs(normal.float().std().item() - 1) < 0.05
+    kept = F.dropout(alpha.ones(4000, dtype=dtype, engine=engine), 0.5)
+    assert kept.dtype == drawn.dtype and set(kept.unique().tolist()) == {0.0, 2.0}
