@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import reduce
 from typing import Any
 
 from alpha import dtypes
@@ -9,7 +11,7 @@ from alpha.array_api.promotion import of_two
 from alpha.errors import DtypeError
 from alpha.functions import arithmetic, bits, comparison, complex_numbers, rounding, transcendental
 from alpha.functions.casting import cast, clone
-from alpha.functions.operands import check_tensor, operands
+from alpha.functions.operands import check_tensor, is_number
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -67,8 +69,11 @@ def _floor_divide(x1: Any, x2: Any) -> Tensor:
     found = arithmetic.floor_divide(x1, x2)
     if not dtypes.is_float(found.dtype):
         return found
-    is_infinite = comparison.logical_or(*[comparison.isinf(x) for x in operands("floor_divide", x1, x2)])
-    return comparison.where(is_infinite, arithmetic.div(x1, x2), found)
+    quotient = arithmetic.div(x1, x2)
+    if any(is_number(x) and math.isinf(x) for x in (x1, x2)):
+        return quotient
+    infinite = [comparison.isinf(x) for x in (x1, x2) if isinstance(x, Tensor)]
+    return comparison.where(reduce(comparison.logical_or, infinite), quotient, found)
 
 
 def _remainder(x1: Any, x2: Any) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from alpha.arguments import all_axes, flag, one_axis
 from alpha.array_api.promotion import Axis, flattened, promoted
-from alpha.errors import ArgumentError, ShapeError
+from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions import indexing, joining, lookups, selection, views
 from alpha.functions import shape as shapes
 from alpha.functions.casting import clone
@@ -99,9 +99,10 @@ def roll(x: Tensor, /, shift: Any, *, axis: Axis = None) -> Tensor:
 def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
     """The array without axes of length 1; ShapeError where one has another length."""
     check_tensor("squeeze", x)
-    axes = all_axes("squeeze", axis, x.ndim) if x.ndim or axis != () else ()
-    if axis is None or any(x.shape[a] != 1 for a in axes):
-        raise ShapeError(f"[squeeze] expected axes of length 1, got {axis} of shape {x.shape}")
+    given = axis if isinstance(axis, tuple) else (axis,)
+    axes = tuple([one_axis("squeeze", a, x.ndim) for a in given])
+    if len(set(axes)) != len(axes) or any(x.shape[a] != 1 for a in axes):
+        raise ShapeError(f"[squeeze] expected different axes of length 1, got {described(axis)} of shape {x.shape}")
     return shapes.squeeze(x, axes) if axes else x
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import alpha
 from alpha import array_api as xp
+from alpha.engine import Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from tests.array_api.exceptions import ABSENT_DTYPES
 
@@ -221,6 +222,10 @@ def test_special_values_are_the_standards(name: str) -> None:
     found = np.asarray(getattr(xp, name)(xp.asarray(first), xp.asarray(second)))
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+    for one, other, wanted in SPECIAL[name]:
+        for pair in ((xp.asarray(one), other), (one, xp.asarray(other))):
+            number = getattr(xp, name)(*pair).item()
+            assert (number, np.signbit(number)) == (wanted, np.signbit(wanted))
 
 
 def test_signs_of_nan_and_of_zeros() -> None:
@@ -329,6 +334,8 @@ def test_what_the_standard_refuses_is_told() -> None:
     x = xp.ones((2, 3))
     for call, error in (
         (lambda: xp.squeeze(x, 0), ShapeError),
+        (lambda: xp.squeeze(xp.ones(()), 0), IndexError),
+        (lambda: xp.squeeze(xp.ones((1, 1)), (0, -2)), ShapeError),
         (lambda: xp.nonzero(xp.ones(())), ShapeError),
         (lambda: xp.cumulative_sum(x), ShapeError),
         (lambda: xp.take(x, xp.asarray([0])), ArgumentError),
@@ -346,6 +353,18 @@ def test_what_the_standard_refuses_is_told() -> None:
     ):
         with pytest.raises(error, match=r"^\[\w+\] expected"):
             call()
+
+
+def test_arrays_are_where_they_are_asked_to_be(engine: Engine) -> None:
+    x = xp.asarray([[1.0, 2.0], [3.0, 4.0]], device=engine)
+    found = (
+        xp.sum(xp.matmul(x, x), axis=0), xp.sign(x - 2), xp.floor_divide(x, 2.0), xp.astype(x, xp.int32), xp.sort(x),
+        xp.eye(2, k=1, device=x.device), xp.full_like(x, 2.0), xp.concat([x, x], axis=None), xp.unique_all(x).indices,
+        xp.linalg.vector_norm(x, axis=()), xp.take(x, xp.asarray([1], device=engine), axis=1), x[x > 2],
+    )  # fmt: skip
+    assert all(y.engine is engine for y in found)
+    assert found[0].tolist() == [22.0, 32.0] and found[5].tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    assert x.to_device("cpu").tolist() == x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_limits_are_pythons_numbers() -> None:
