@@ -77,11 +77,16 @@ _KINDS: dict[type, _Kind] = {
         lambda value: [_factory(value), dict(value)],
         lambda parts: defaultdict(_FACTORIES[parts[0]], parts[1]),
     ),
-    np.dtype: _Kind("$dtype", lambda value: [value.str], lambda parts: _number_dtype(*parts)),
+    np.dtype: _Kind("$dtype", lambda value: [_text_of(value)], lambda parts: _number_dtype(*parts)),
     device: _Kind("$device", lambda value: [str(value)], lambda parts: device("".join(parts))),
 }
 _NAMED = {kind.name: kind for kind in _KINDS.values()}
 _BY_KEY = [_KINDS[dict], _KINDS[OrderedDict], _KINDS[Counter]]
+
+
+def _text_of(dtype: np.dtype[Any]) -> str:
+    """What NumPy makes a dtype of; of one that another library brings its name."""
+    return dtype.name if dtype in dtypes.TABLE and dtype.isbuiltin != 1 else dtype.str
 
 
 def _number_dtype(text: Any) -> np.dtype[Any]:
@@ -126,7 +131,7 @@ class Packer:
         if isinstance(value, np.ndarray):
             return {"$array": self._array(value, path)}
         if isinstance(value, np.generic) and dtypes.holds_numbers(value.dtype):
-            return {"$scalar": [value.dtype.str, self.pack(value.item(), path)]}
+            return {"$scalar": [_text_of(value.dtype), self.pack(value.item(), path)]}
         if type(value) in (bytes, bytearray):
             return {f"${type(value).__name__}": self._name(np.frombuffer(value, np.uint8), path)}
         if type(value) is list:
@@ -167,7 +172,7 @@ class Packer:
         if not dtypes.holds_numbers(array.dtype):
             raise self.refused(array, path, f" of {array.dtype}")
         plain = array.astype(array.dtype.newbyteorder("="), copy=False)
-        if plain.dtype in dtypes.TABLE:
+        if plain.dtype in dtypes.TABLE and dtypes.info(plain.dtype).safetensors:
             return self._name(plain, path)
         raw = np.ascontiguousarray(plain).reshape(-1).view(np.uint8)
         return [self._name(raw, path), plain.dtype.str, list(plain.shape)]

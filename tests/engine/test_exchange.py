@@ -187,8 +187,8 @@ def test_memory_is_shared_with_pytorch_both_ways(cpu: CPUEngine) -> None:
     gc.collect()
     assert other[1, 2] == 2
     assert alpha.from_dlpack(torch.tensor([True, False])).dtype == alpha.bool_
-    with pytest.raises(DtypeError, match="float16"):
-        alpha.from_dlpack(torch.zeros(2, dtype=torch.float16))
+    with pytest.raises(DtypeError, match="uint64"):
+        alpha.from_dlpack(torch.zeros(2, dtype=torch.uint64))
     with pytest.raises(ArgumentError, match=r"^\[from_dlpack\] expected a tensor in the host's memory"):
         alpha.from_dlpack(torch.zeros(2, requires_grad=True))
 

@@ -274,7 +274,7 @@ def test_constants(engine: Engine) -> None:
     with pytest.raises(ShapeError, match=r"\[zeros\] expected a shape of ints >= 0, got \(2, -1\)"):
         alpha.zeros(2, -1, engine=engine)
     with pytest.raises(DtypeError, match=r"\[ones\]"):
-        alpha.ones(2, dtype="complex64", engine=engine)
+        alpha.ones(2, dtype="uint64", engine=engine)
 
 
 def test_arange(engine: Engine) -> None:

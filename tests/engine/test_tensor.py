@@ -67,11 +67,11 @@ def test_dtypes_of_new_tensors(engine: Engine) -> None:
 def test_what_makes_no_tensor(engine: Engine) -> None:
     with pytest.raises(ArgumentError, match=r"\[tensor\] expected an array or nested lists of one shape"):
         alpha.tensor([[1, 2], [3]], engine=engine)
-    for data in (np.zeros(2, np.float16), np.zeros(2, np.int16), "text", [None], np.zeros(2, np.complex64)):
+    for data in (np.zeros(2, np.uint64), np.zeros(2, np.longdouble), "text", [None]):
         with pytest.raises(DtypeError, match=r"\[tensor\] expected"):
             alpha.tensor(data, engine=engine)
-    with pytest.raises(DtypeError, match=r"\[tensor\] expected one of the dtypes float32, .*, got float16"):
-        alpha.tensor([1.0], dtype=np.float16, engine=engine)
+    with pytest.raises(DtypeError, match=r"\[tensor\] expected one of the dtypes float32, .*, got uint64"):
+        alpha.tensor([1.0], dtype=np.uint64, engine=engine)
     assert (
         issubclass(DtypeError, TypeError) and issubclass(ShapeError, ValueError) and issubclass(ShapeError, AlphaError)
     )
