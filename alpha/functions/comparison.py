@@ -282,7 +282,8 @@ def isclose(
     function = _isclose_or_nan if flag("isclose", "equal_nan", equal_nan) else _isclose
     values = convert("isclose", input, other, floating=True, logical=True)
     if any(isinstance(v, Tensor) and dtypes.is_complex(v.dtype) for v in values):
-        return _are_close(*values, relative, absolute, equal_nan)
+        first, second = values
+        return _are_close(first, second, relative, absolute, equal_nan)
     return function(*[v.detach() if isinstance(v, Tensor) else v for v in values], relative, absolute)
 
 

@@ -70,7 +70,7 @@ def named_size(function: str, shape: tuple[Any, ...], size: Any) -> tuple[Any, .
 
 def full(
     size: Any,
-    fill_value: Number,
+    fill_value: Number | complex,
     *,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
@@ -85,7 +85,7 @@ def full(
 
 
 def _constant(
-    function: str, shape: Any, value: Number, dtype: dtypes.DtypeLike, requires_grad: bool, engine: EngineLike
+    function: str, shape: Any, value: Any, dtype: dtypes.DtypeLike, requires_grad: bool, engine: EngineLike
 ) -> Tensor:
     """One number in each element."""
     where = engines.default_engine() if engine is None else engine
@@ -139,7 +139,7 @@ def ones(
 
 def full_like(
     x: Tensor,
-    fill_value: Number,
+    fill_value: Number | complex,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     *,

@@ -19,7 +19,7 @@ from alpha.errors import ArgumentError, DtypeError, IndexingError, described
 from alpha.expressions import symbols
 from alpha.tensor import Tensor
 
-Number = bool | int | float | complex
+Number = bool | int | float
 _NUMBERS = (bool, int, float, complex, np.generic)
 _OPERANDS = (Tensor, np.ndarray, *_NUMBERS)
 TensorLike = Any
@@ -46,7 +46,7 @@ def call(function: type[Function], *args: Any, **kwargs: Any) -> Tensor:
     return result
 
 
-def filled(like: Tensor, value: Number, dtype: np.dtype[Any] | None = None) -> Tensor:
+def filled(like: Tensor, value: Any, dtype: np.dtype[Any] | None = None) -> Tensor:
     """A tensor of the same shape and memory order with one number in each element."""
     return like.storage.engine.full_like(like, value, like.dtype if dtype is None else dtype)
 
@@ -163,11 +163,11 @@ def _are_together(values: Sequence[Any]) -> bool:
     return engine is not None
 
 
-def python_number(function: str, value: Any) -> Number:
-    """A bool, int or float of Python's or NumPy's as Python's own; an int beyond int64 as a float."""
+def python_number(function: str, value: Any) -> Any:
+    """A bool, int, float or complex of Python's or NumPy's as Python's own; an int beyond int64 as a float."""
     kind = type(value)
     if kind is float or kind is bool:
-        return value  # type: ignore[no-any-return]
+        return value
     if isinstance(value, np.generic):
         category = dtypes.category(value.dtype)
         value = complex(value) if category == dtypes.COMPLEX else value

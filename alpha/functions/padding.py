@@ -158,7 +158,7 @@ def _by_axis(shape: Shape, counts: Shape) -> tuple[Shape, Shape, Shape]:
     return before, after, shape_of("pad", (tuple(n + a + b for n, a, b in zip(shape, before, after, strict=True)),))
 
 
-def _value(x: Tensor, value: Any) -> Number:
+def _value(x: Tensor, value: Any) -> Any:
     """A number that the tensor holds."""
     number = python_number("pad", value)
     if dtypes.category(dtypes.of_scalar(number)) > dtypes.category(x.dtype):

@@ -55,6 +55,14 @@ cholesky cholesky_inverse cholesky_solve det geqrf inverse logdet lu lu_solve lu
 ormqr pca_lowrank pinverse qr slogdet svd svd_lowrank triangular_solve
 """
 
+_COMPLEX = """
+angle complex conj conj_physical imag is_conj istft polar real stft view_as_complex view_as_real Tensor.__complex__
+Tensor.cdouble Tensor.cfloat Tensor.conj_physical_ Tensor.resolve_conj Tensor.resolve_neg
+"""
+
+_CASTS = "bfloat16 byte char half short"
+_CASTING = "is cast to one dtype: tests of that dtype try it"
+
 _COMPOSED = "is made of functions that have records: its own tests compare it with PyTorch"
 
 _COMPOSITIONS = """
@@ -159,6 +167,11 @@ EXCLUDED: dict[str, str] = {
     **dict.fromkeys(("alpha.load", "alpha.save"), _FILES),
     **dict.fromkeys([f"alpha.linalg.{name}" for name in alpha.linalg.__all__ if name not in _PRODUCTS], _OPINFO),
     **dict.fromkeys([f"alpha.{name}" for name in _MATRICES.split()], _OPINFO),
+    **dict.fromkeys([f"alpha.fft.{name}" for name in alpha.fft.__all__], _OPINFO),
+    **dict.fromkeys([f"alpha.{name}" for name in _COMPLEX.split()], _OPINFO),
+    **dict.fromkeys([f"alpha.Tensor.{name}" for name in _CASTS.split()], _CASTING),
+    "alpha.get_default_dtype": _SETS_NOTHING,
+    "alpha.set_default_dtype": _SETS_NOTHING,
     "alpha.inference_mode": _NO_FUNCTION,
     "alpha.is_inference_mode_enabled": _NO_FUNCTION,
     "alpha.Tensor.register_post_accumulate_grad_hook": _LEAF,
@@ -325,6 +338,7 @@ def public() -> set[str]:
     found = {f"alpha.{n}" for n in alpha.__all__ if _callable(getattr(alpha, n))}
     found |= {f"alpha.linalg.{n}" for n in alpha.linalg.__all__}
     found |= {f"alpha.special.{n}" for n in alpha.special.__all__}
+    found |= {f"alpha.fft.{n}" for n in alpha.fft.__all__}
     found |= {f"alpha.random.{n}" for n, value in vars(alpha.random).items() if _is_defined_in(value, alpha.random, n)}
     found |= {f"nn.functional.{n}" for n in nn.functional.__all__}
     found |= {f"nn.{n}" for n in nn.__all__ if _callable(getattr(nn, n))}
