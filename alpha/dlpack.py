@@ -1,6 +1,6 @@
-"""bfloat16 through DLPack, which NumPy's own capsules do not know: they carry its bits as int16, and say what these are.
+"""bfloat16 through DLPack, of which NumPy's own capsules do not know: they carry its bits as int16, and say what it is.
 
-The layout of a capsule's memory is that of DLPack's header (dlpack.h 1.0, DLManagedTensor and DLManagedTensorVersioned).
+A capsule's memory lies as in DLPack's header (dlpack.h 1.0, DLManagedTensor and DLManagedTensorVersioned).
 """
 
 from __future__ import annotations

@@ -67,5 +67,5 @@ def test_it_is_saved_and_loaded(quarter: Engine, tmp_path: Path, monkeypatch: py
     np.testing.assert_array_equal(loaded.float().numpy(), x.float().numpy())
     with monkeypatch.context() as patch:
         patch.delitem(dtypes.TABLE, QUARTER)
-        with pytest.raises((CheckpointError, DtypeError), match="F8_E5M2|float8"):
+        with pytest.raises((CheckpointError, DtypeError), match=r"F8_E5M2|float8"):
             alpha.load(path, engine=quarter)

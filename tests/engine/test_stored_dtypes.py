@@ -34,7 +34,7 @@ def _values(dtype: str, shape: tuple[int, ...] = (3, 5), seed: int = 0) -> np.nd
 
 @pytest.mark.needs("torch")
 def test_pairs_meet_as_in_pytorch() -> None:
-    """PyTorch refuses the unsigned ones beside integers of other kinds; there the next dtype that holds both is taken."""
+    """PyTorch refuses the unsigned ones beside other integers; there the next dtype that holds both is taken."""
     import torch
 
     for first, second in itertools.product(dtypes.TABLE, dtypes.TABLE):
@@ -85,7 +85,7 @@ def test_halves_are_rounded_once(dtype: str, engine: Engine) -> None:
     for function in (
         lambda u, v: u + v, lambda u, v: u * v - 0.5, lambda u, v: u / v, lambda u, v: u @ v.T, lambda u, v: u.exp(),
         lambda u, v: F.gelu(u), lambda u, v: u.mean(1), lambda u, v: u.softmax(1), lambda u, v: u.var(0),
-        lambda u, v: F.layer_norm(u, (5,), v[0]), lambda u, v: F.linear(u, v), lambda u, v: alpha.cat([u, v]),
+        lambda u, v: F.layer_norm(u, (5,), v[0]), F.linear, lambda u, v: alpha.cat([u, v]),
     ):  # fmt: skip
         found, exact = function(a, b), function(wide, other)
         assert found.dtype == a.dtype
