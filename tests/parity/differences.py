@@ -7,7 +7,7 @@ DIFFERENCES: dict[str, str] = {
     "Tensor.to": "`non_blocking` and `memory_format` have no effect",
     "autograd.gradcheck": "forward mode, batched gradients and sparse tensors are refused",
     "autograd.gradgradcheck": "forward mode, batched gradients and sparse tensors are refused",
-    "func.jacfwd": "in reverse; `randomness=\"different\"` is refused",
+    "func.jacfwd": 'in reverse; `randomness="different"` is refused',
     "nn.CrossMapLRN2d": "windows and gradients are the formula's, which PyTorch's are not",
     "utils.data.DataLoader": "batches come in order even with `in_order=False`",
 }
