@@ -45,8 +45,7 @@ def assert_close(actual: Any, expected: Any, rtol: float | None = None, atol: fl
         raise CheckError(f"[assert_close] expected shape {wanted.shape}, got {found.shape}")
     default = _default_tolerance(found, wanted)
     rtol, atol = (default[0] if rtol is None else rtol), (default[1] if atol is None else atol)
-    wide: Any = np.complex128 if np.iscomplexobj(found) or np.iscomplexobj(wanted) else np.float64
-    a, b = found.astype(wide), wanted.astype(wide)
+    a, b = [x.astype(np.result_type(x.dtype, np.float64)) for x in (found, wanted)]
     with np.errstate(all="ignore"):
         difference = np.abs(a - b)
         within = np.isfinite(b) & (difference <= atol + rtol * np.abs(b))
@@ -105,9 +104,10 @@ def gradcheck(
     """Whether ``backward`` gives the derivative of a function, found by central differences in float64.
 
     Float tensors and arrays among the inputs are copied to float64, with their memory order, and differentiated, those
-    of complex numbers as pairs of parts; all other inputs are passed on as they are. The function returns a tensor or several. Random weights make one number
-    of the results; its gradient is compared with (f(x + eps) - f(x - eps)) / (2 eps) for every element of an input,
-    or along random directions where it has many. Keep the inputs away from kinks.
+    of complex numbers as pairs of parts; all other inputs are passed on as they are. The function returns a tensor or
+    several. Random weights make one number of the results; its gradient is compared with
+    (f(x + eps) - f(x - eps)) / (2 eps) for every element of an input, or along random directions where it has many.
+    Keep the inputs away from kinks.
 
     Args:
         eps: the step; with 1e-6 an error of about 1e-10 both from rounding and from the third derivative.

@@ -1,7 +1,7 @@
 """Arithmetic and elementary functions of complex numbers, which NumPy computes, and their gradients.
 
-Gradients are PyTorch's: of a real loss L with z = x + iy it is dL/dx + i dL/dy. For a function f that is holomorphic the
-gradient of its argument is that of its result times the conjugate of f'(z) (Kreutz-Delgado, "The complex gradient
+Gradients are PyTorch's: of a real loss L with z = x + iy it is dL/dx + i dL/dy. For a function f that is holomorphic
+the gradient of its argument is that of its result times the conjugate of f'(z) (Kreutz-Delgado, "The complex gradient
 operator and the CR-calculus", 2009).
 """
 
@@ -26,7 +26,8 @@ def of_complex(operation: str, *values: Any) -> Tensor:
     found = OPERATIONS.get(operation)
     if found is None:
         raise DtypeError(
-            f"[{operation}] expected floats, got complex numbers: it is no function of them; take .abs(), .real or .imag"
+            f"[{operation}] expected floats, got complex numbers, which have no such function: take .abs(), .real or "
+            ".imag"
         )
     result: Tensor = Holomorphic.apply(*values, operation=operation)
     return result

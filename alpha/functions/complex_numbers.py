@@ -145,7 +145,8 @@ def of_parts(like: Tensor, first: Any, second: Any) -> Tensor:
     """Complex numbers of parts, of which one is a tensor and one may be a number; both are cast to a tensor's parts."""
     kind = dtypes.real_of(_complex("of_parts", like).dtype)
     one, other = [
-        cast(x, kind) if isinstance(x, Tensor) else like.engine.full((), x, kind) for x in operands("complex", first, second)
+        cast(x, kind) if isinstance(x, Tensor) else like.engine.full((), x, kind)
+        for x in operands("complex", first, second)
     ]
     return complex(one, other)
 

@@ -54,7 +54,9 @@ def rand(
     device: DeviceLike = None,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Random numbers in [0, 1), from a generator or else ``alpha.manual_seed``'s sequence; of complex ones both parts.
+    """Random numbers in [0, 1), from a generator or else ``alpha.manual_seed``'s sequence.
+
+    Of complex ones both parts are drawn.
     """
     shape = shape if size is None else named_size("rand", shape, size)
     kind = dtypes.default_or("rand", dtype)

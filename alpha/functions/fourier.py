@@ -137,15 +137,15 @@ def _norm(name: str, norm: Any) -> str:
 
 
 def _length(name: str, n: Any, usual: int) -> int:
-    """How many numbers an axis is to have."""
+    """The length that an axis is to have."""
     count = usual if n is None else whole(name, "n", n)
     if count < 1:
-        raise ShapeError(f"[{name}] expected at least one number to transform, got {max(count, 0)}: give n, or more numbers")
+        raise ShapeError(f"[{name}] expected at least one number to transform, got {max(count, 0)}: give n or s")
     return count
 
 
 def _lengths(name: str, x: Tensor, s: Any, dim: Any, usual: Any = None, half: bool = False) -> dict[int, int]:
-    """Axes and how many numbers they are to have, in the order given.
+    """Axes and the lengths that they are to have, in the order given.
 
     ``half``: the last axis is given as the first half of what is meant; ``usual``: axes where none are given.
     """

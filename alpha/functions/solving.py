@@ -70,8 +70,7 @@ def on_host(name: str, compute: Callable[..., Any], *tensors: Tensor) -> Any:
 
 
 def _kind(found: Any, given: Any) -> Any:
-    """The dtype of a result: integers keep theirs, floats and complex numbers come in the precision of what was given.
-    """
+    """The dtype of a result: integers keep theirs, others come in the precision of what was given."""
     if is_integer(found):
         return found
     return complex_of(real_of(given)) if is_complex(found) else real_of(given)

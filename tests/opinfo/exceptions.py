@@ -38,6 +38,7 @@ NOT_COMPARED: dict[str, str] = {
     ),
     **dict.fromkeys(("empty_permuted", "empty_strided", "new_empty_strided"), "its results are uninitialised"),
     "as_strided.partial_views": _STORAGE,
+    "bfloat16": "NumPy does not take PyTorch's bfloat16",
     "as_strided_scatter": "PyTorch's gradient of the input is not 0 where it is overwritten",
     "cov": "PyTorch computes with its samples' float32 weights, and is off by float32's rounding",
     "linalg.norm.subgradients_at_zero": "a norm has no second derivative where it is 0",
@@ -45,6 +46,10 @@ NOT_COMPARED: dict[str, str] = {
     **dict.fromkeys(
         [f"special.{name}.float64" for name in ("airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1")],
         "PyTorch's float64 is off by up to 8e-7, as mpmath shows; float32 is tried",
+    ),
+    **dict.fromkeys(
+        ("pca_lowrank.complex128", "svd_lowrank.complex128"),
+        "their second gradients depend on what the drawn vectors leave of small singular values; float64 is tried",
     ),
     "nn.functional.hardsigmoid": "PyTorch's gradient in float64 is a float32 sixth",
     "nn.functional.layer_norm.float32": "one value has no deviation, so rounding is all there is; float64 is tried",
@@ -70,3 +75,11 @@ REFUSED: dict[str, str] = {
     "nn.functional.multi_margin_loss": "tensors without axes have no classes",
 }
 """Operations of which some samples end in an error of ours, and why."""
+
+WITHOUT_COMPLEX = (
+    "linalg.ldl_factor", "linalg.ldl_factor_ex", "linalg.ldl_solve", "logaddexp", "logcumsumexp",
+    "nn.functional.conv1d", "nn.functional.conv2d", "nn.functional.conv3d", "nn.functional.conv_transpose1d",
+    "nn.functional.conv_transpose2d", "nn.functional.conv_transpose3d", "nn.functional.feature_alpha_dropout",
+    "nn.functional.rms_norm", "nn.functional.triplet_margin_loss", "nn.functional.unfold",
+)  # fmt: skip
+"""Operations that PyTorch has of complex numbers, and we of floats alone: they raise DtypeError."""

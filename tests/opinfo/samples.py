@@ -119,7 +119,7 @@ def _compare_gradients(flowing: Any, leaves: Any, limits: tuple[float, ...]) -> 
         return  # PyTorch has none
     options: dict[str, Any] = {"create_graph": True, "allow_unused": True}
     found = grad([a for a, _ in flowing], [x for _, x in leaves], [alpha.tensor(start) for start in starts], **options)
-    # Of views that a sample made without recording PyTorch finds no gradients.
+    # PyTorch finds no gradients of views that a sample made without recording.
     are_lost = [b is None and t._is_view() for b, (t, _) in zip(theirs, leaves, strict=True)]
     for place, (a, b) in enumerate(zip(found, theirs, strict=True)):
         if not are_lost[place]:

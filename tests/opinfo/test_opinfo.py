@@ -9,7 +9,7 @@ import pytest
 
 import alpha
 from tests.opinfo import samples
-from tests.opinfo.exceptions import NOT_COMPARED, REFUSED, SPECIAL
+from tests.opinfo.exceptions import NOT_COMPARED, REFUSED, SPECIAL, WITHOUT_COMPLEX
 
 pytestmark = [pytest.mark.needs("torch", "expecttest"), pytest.mark.slow]
 
@@ -39,8 +39,10 @@ def test_samples(part: int) -> None:
     wrong = []
     with alpha.set_image_layout("NCHW"):
         for operation, function in tried_operations()[part::PARTS]:
-            for dtype in ("float32", "float64"):
+            for dtype in ("float32", "float64", "complex128"):
                 if getattr(torch, dtype) not in operation.dtypes or f"{operation.name}.{dtype}" in NOT_COMPARED:
+                    continue
+                if dtype == "complex128" and operation.name in WITHOUT_COMPLEX:
                     continue
                 for number, sample in enumerate(samples.chosen(operation, dtype)):
                     try:
@@ -54,6 +56,19 @@ def test_samples(part: int) -> None:
     print(dict(counts))
     assert not wrong, "\n".join(wrong)
     assert counts["refused"] <= MOST_REFUSED * counts.total()
+
+
+def test_what_has_no_complex_numbers_says_so() -> None:
+    import torch
+
+    for operation, function in tried_operations():
+        if operation.name in WITHOUT_COMPLEX and torch.complex128 in operation.dtypes:
+            with alpha.set_image_layout("NCHW"):
+                verdicts = {
+                    samples.tried(operation, function, sample, "complex128")
+                    for sample in samples.chosen(operation, "complex128", 4)
+                }
+            assert verdicts <= {"refused", "skipped"}, operation.name
 
 
 def test_there_are_samples_enough() -> None:

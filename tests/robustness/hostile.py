@@ -375,8 +375,11 @@ class Samples:
             "split_sizes": [1, 1],
             "threshold": 0.5,
             "value": 1.0,
+            **dict.fromkeys(("real", "imag", "abs", "angle"), matrix),
+            "n_fft": 2,
         }
         special = {
+            "stft": {"return_complex": True},
             "bmm": {"input": cube, "mat2": cube},
             "baddbmm": {"input": cube},
             "dsplit": {"input": cube},
@@ -681,6 +684,7 @@ class Samples:
                 if name not in ("gemv", "ger", "ger_")
                 and (given := self.by_names(getattr(alpha.linalg, name))) is not None
             },
+            **{f"fft.{name}": (f := getattr(alpha.fft, name), self.by_names(f) or {}) for name in alpha.fft.__all__},
             "assert_close": (alpha_testing().assert_close, {"actual": x, "expected": x, "rtol": 0.0, "atol": 0.0}),
             "gradcheck": (
                 lambda **given: alpha_testing().gradcheck(alpha.exp, given.pop("x"), **given),

@@ -150,6 +150,8 @@ PUBLIC = {
     "alpha/autograd/gradients.py:grad",
     "alpha/functions/class_loss.py:cross_entropy",
     "alpha/functions/conv.py:conv2d",
+    "alpha/functions/short_time.py:istft",
+    "alpha/functions/short_time.py:stft",
     "alpha/functions/conv.py:conv_transpose2d",
     "alpha/functions/conv_nd.py:conv_transpose1d",
     "alpha/functions/conv_nd.py:conv_transpose3d",
