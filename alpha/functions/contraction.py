@@ -186,7 +186,8 @@ def _product(left: Operand, right: Operand, needed: set[Any], lengths: dict[Any,
     x = reshape(x, (counts[0], counts[1], counts[2]) if batch else (counts[1], counts[2]))
     y = reshape(y, (counts[0], counts[2], counts[3]) if batch else (counts[2], counts[3]))
     if 0 in counts:
-        found = sum(mul(reshape(x, (*x.shape, 1)), reshape(y, (*y.shape[:-2], 1, *y.shape[-2:]))), -2)
+        products = mul(reshape(x, (*x.shape, 1)), reshape(y, (*y.shape[:-2], 1, *y.shape[-2:])))
+        found = sum(products, -2, dtype=products.dtype)
     else:
         found = matmul(x, y)
     return reshape(found, (*sizes[0], *sizes[1], *sizes[3])), result
