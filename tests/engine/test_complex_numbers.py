@@ -15,8 +15,8 @@ from alpha.errors import AlphaError, ArgumentError, DtypeError, NumericsError, S
 from alpha.testing import assert_close, gradcheck, gradgradcheck
 
 ONE_OPERAND = [
-    "max", "min", "argmax", "argmin", "sort", "argsort", "amax", "amin", "median", "relu", "floor", "ceil", "round", "sign",
-    "erf", "softplus", "gelu", "isposinf", "signbit", "lgamma", "histc", "nansum", "aminmax", "msort",
+    "max", "min", "argmax", "argmin", "sort", "argsort", "amax", "amin", "median", "relu", "floor", "ceil", "round",
+    "sign", "erf", "softplus", "gelu", "isposinf", "signbit", "lgamma", "histc", "nansum", "aminmax", "msort",
 ]  # fmt: skip
 TWO_OPERANDS = ["atan2", "maximum", "lt", "ge", "remainder", "floor_divide", "fmod", "bitwise_and", "gcd"]
 
