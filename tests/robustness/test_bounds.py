@@ -331,9 +331,9 @@ def test_arrays_of_every_layout(engine: Engine) -> None:
 
 def test_arrays_of_other_kinds_are_refused(engine: Engine) -> None:
     for array in (
-        np.array([object()]), np.array(["a"]), np.array([b"a"]), np.array([1j]), np.zeros(2, "i4,f4"),
+        np.array([object()]), np.array(["a"]), np.array([b"a"]), np.zeros(2, "i4,f4"),
         np.zeros(2, "datetime64[s]"), np.zeros(2, "timedelta64[s]"), np.zeros(2, ">f4"), np.zeros(2, ">i8"),
-        np.zeros(2, np.float16), np.zeros(2, np.longdouble), np.zeros(2, "V8"), np.zeros(2, np.uint64),
+        np.zeros(2, np.longdouble), np.zeros(2, "V8"), np.zeros(2, np.uint64),
     ):  # fmt: skip
         for call in (lambda a=array: alpha.tensor(a, engine=engine), lambda a=array: engine.from_numpy(a)):
             with pytest.raises(DtypeError, match="expected"):
