@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, engines
-from alpha.arguments import Shape, all_axes, number, one_axis, whole
+from alpha.arguments import Shape, all_axes, number, one_axis, whole, within_memory
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.casting import cast, clone
@@ -38,7 +38,8 @@ _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 def _on_host(x: Tensor, compute: Callable[[Array], Array], dtype: dtypes.DType) -> Tensor:
     check_room(x.engine, x.shape, dtypes.complex_of(dtype))
     with np.errstate(all="ignore"):
-        return x.engine.from_numpy(np.ascontiguousarray(compute(x.engine.to_numpy(x)), dtype))
+        found = within_memory("fft", lambda: np.ascontiguousarray(compute(x.engine.to_numpy(x)), dtype))
+        return x.engine.from_numpy(found)
 
 
 class Transform(Function):

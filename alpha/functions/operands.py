@@ -170,7 +170,8 @@ def python_number(function: str, value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         category = dtypes.category(value.dtype)
-        value = complex(value) if category == dtypes.COMPLEX else value
+        if category == dtypes.COMPLEX:
+            return complex(value)
         value = float(value) if category == dtypes.FLOAT else value if category == dtypes.NOTHING else value.item()
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         try:

@@ -127,7 +127,7 @@ def stft(
         (B, frequencies, T), T stretches, without B where the input has none.
     """
     name = "stft"
-    check_tensor(name, input)
+    check_tensor(name, input, *[] if window is None else [window])
     if not dtypes.has_gradients(input.dtype):
         raise DtypeError(f"[{name}] expected floats or complex numbers, got {input.dtype}: cast it with .float()")
     are_complex = dtypes.is_complex(input.dtype) or (window is not None and dtypes.is_complex(window.dtype))
