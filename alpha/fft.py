@@ -5,16 +5,13 @@ from __future__ import annotations
 from alpha.functions.fourier import (
     fft,
     fft2,
-    fftfreq,
     fftn,
-    fftshift,
     hfft,
     hfft2,
     hfftn,
     ifft,
     ifft2,
     ifftn,
-    ifftshift,
     ihfft,
     ihfft2,
     ihfftn,
@@ -23,9 +20,9 @@ from alpha.functions.fourier import (
     irfftn,
     rfft,
     rfft2,
-    rfftfreq,
     rfftn,
 )
+from alpha.functions.frequencies import fftfreq, fftshift, ifftshift, rfftfreq
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
