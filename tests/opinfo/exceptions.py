@@ -32,7 +32,7 @@ NOT_COMPARED: dict[str, str] = {
             "bernoulli", "empty", "empty_like", "multinomial", "new_empty", "nn.functional.dropout", "normal", "rand",
             "rand_like", "randint", "randint_like", "randn", "randn_like", "uniform", "nn.functional.rrelu",
             "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d",
-            "nn.functional.gumbel_softmax", "normal.in_place",
+            "nn.functional.gumbel_softmax", "normal.in_place", "nn.functional.multi_head_attention_forward",
         ),
         _RANDOM,
     ),
