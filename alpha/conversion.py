@@ -41,6 +41,8 @@ def tensor(
     if array.dtype != wanted:
         if not dtypes.holds_numbers(array.dtype):
             raise DtypeError(f"[tensor] expected numbers, got an array of {array.dtype}: convert it first")
+        if python and dtypes.is_complex(array.dtype) and not dtypes.is_complex(wanted):
+            raise DtypeError(f"[tensor] expected numbers that {wanted} holds, got complex ones: take a complex dtype")
         if (python or isinstance(data, np.generic)) and dtypes.is_integer(wanted):
             _check_held(array, wanted)
         if array.size * wanted.itemsize > target.memory.cap:

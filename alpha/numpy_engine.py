@@ -1,8 +1,7 @@
 """NumPyEngine: the shortest engine, for readers and as the oracle of the tests.
 
 An engine is the twelve operations below; all others are written through them (``alpha/composed``). Memory comes from
-a pool of the host's, so a tensor is an array: an address, a shape, strides. It computes in one thread, every dtype.
-"""
+a pool of the host's, so a tensor is an array: an address, a shape, strides. It computes in one thread, every dtype."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 
@@ -34,15 +34,13 @@ def skipping() -> Iterator[None]:
 def skippable(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
     """A function that fills its first argument, unless ``skipping`` is in force."""
 
-    @wraps(function)
-    def filled(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        if _IS_SKIPPED.get():
-            given: Any = args[0] if args else kwargs["tensor"]
-            skipped: Tensor = given
-            return skipped
-        return function(*args, **kwargs)
+    fill: Any = function
 
-    return filled
+    @wraps(function)
+    def filled(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        return tensor if _IS_SKIPPED.get() else fill(tensor, *args, **kwargs)
+
+    return cast(Callable[P, Tensor], filled)
 
 
 def check_memory(tensor: Tensor, function: str) -> None:

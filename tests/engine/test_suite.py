@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import alpha
-from alpha import engine_suite, engines
+from alpha import engine_suite, engines, numpy_engine
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, CheckError, EngineError
 from alpha.numpy_engine import NumPyEngine
@@ -68,8 +68,8 @@ class Forgetting(NumPyEngine):
     """Keeps only the last of the values that are added to the same place."""
 
     def scatter(self, out: Tensor, index: tuple[Any, ...], values: Any, accumulate: bool) -> None:
-        places = self._as_arrays(index)
-        new = self._as_arrays((values,))[0]
+        places = numpy_engine._as_arrays(self, index)
+        new = numpy_engine._as_arrays(self, (values,))[0]
         self.to_numpy(out)[places] = new + self.to_numpy(out)[places] if accumulate else new
 
 

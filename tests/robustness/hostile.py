@@ -456,7 +456,9 @@ class Samples:
             "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
-            **{name: {"memory_format": None} for name in ("bool", "double", "float", "int", "long")},
+            **{name: {"memory_format": None} for name in _CASTS},
+            "numpy": {"self": flat, "force": False}, "stride": {"dim": 0},
+            "to_device": {"device": "cpu", "stream": None},
             "fill_diagonal_": {"self": flat, "fill_value": 1.0, "wrap": False},
             "unfold": {"dimension": 1, "size": 2, "step": 1},
             "register_post_accumulate_grad_hook": {"hook": lambda leaf: None},
@@ -496,7 +498,7 @@ class Samples:
         for name in nn.__all__:
             kind = getattr(nn, name)
             if isinstance(kind, type) and kind is not nn.Module and (arguments := defaults(kind)) is not None:
-                found[name] = arguments, None if name.endswith("Loss") or name in _NOT_OF_ONE else (2, 3)
+                found[name] = arguments, None if name.endswith(("Loss", "Loss2d")) or name in _NOT_OF_ONE else (2, 3)
         for axes in (1, 2, 3):
             conv = {
                 "in_channels": 3, "out_channels": 2, "kernel_size": 3, "stride": 1, "padding": 1, "dilation": 1,
@@ -531,6 +533,7 @@ class Samples:
             "Softmax": ({"dim": 0}, (2, 3)),
             "Softmin": ({"dim": 0}, (2, 3)),
             "LogSoftmax": ({"dim": 0}, (2, 3)),
+            "Buffer": ({"data": self.floats(2, grad=False), "persistent": True}, None),
             "Parameter": ({"data": self.floats(2, grad=False), "requires_grad": True}, None),
             "AveragedViews": ({"module": nn.ReLU(), "shift": 1, "mirror": True}, image),
             "Sequential": ({"modules": nn.ReLU()}, (2, 3)),
@@ -839,6 +842,9 @@ def note(text: str) -> None:
         os.pwrite(_progress, text[:250].ljust(250).encode(errors="replace") + b"\n", 0)
 
 
+_CASTS = (
+    "bfloat16", "bool", "byte", "cdouble", "cfloat", "char", "double", "float", "half", "int", "long", "short",
+)  # fmt: skip
 _CALLING = {"cond", "while_loop"}
 """Functions that call what they are given: its errors are its own."""
 

@@ -41,8 +41,8 @@ def test_every_public_function_is_tried() -> None:
     without_arguments = {
         name for name in named if len(hostile.inspect.signature(getattr(alpha.Tensor, name)).parameters) < 2
     }
-    # ``dense`` and ``cuda`` make engines and memory of their own.
-    assert named - methods - without_arguments - {"dense", "cuda"} == set()
+    # ``dense`` and ``cuda`` make engines and memory of their own; the others call what they are given.
+    assert named - methods - without_arguments - {"dense", "cuda", "apply_", "map_", "map2_"} == set()
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="limits on memory are the system's own")
@@ -164,7 +164,7 @@ def test_numpy_scalars_of_every_kind_are_numbers(engine: Engine) -> None:
             assert F.conv2d(image, image, stride=one, padding=one, groups=one).shape == (1, 3, 3, 1)
         else:
             assert F.leaky_relu(-x, one).tolist() == [-1.0, -2.0]
-    for other in (np.str_("a"), np.complex64(1), np.datetime64("2020-01-01"), np.void(b"a"), np.bytes_(b"a")):
+    for other in (np.str_("a"), np.datetime64("2020-01-01"), np.void(b"a"), np.bytes_(b"a")):
         at_once(lambda other=other: x + other, DtypeError)
 
 
@@ -193,7 +193,6 @@ def test_lists_that_make_no_array(engine: Engine) -> None:
         object(),
         (n for n in (1,)),
         [10**30],
-        1j,
     ):
         at_once(lambda data=data: alpha.tensor(data, engine=engine), ArgumentError, DtypeError)
     at_once(lambda: alpha.tensor(["1"], dtype=alpha.float32, engine=engine), DtypeError)

@@ -147,7 +147,8 @@ def _counted(d: Draw) -> Case:
 
 
 def _observed(d: Draw) -> Case:
-    return Case([d.input((d.whole(1, 4), d.whole(2, 9)), d.dtype())])
+    # A row that repeats one number, as an expanded view does, has a variance that is rounding alone.
+    return Case([d.input((d.whole(1, 4), d.whole(2, 9)), d.dtype(), views=0.0)])
 
 
 def _binned(d: Draw) -> Case:

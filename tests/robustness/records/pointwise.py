@@ -234,7 +234,8 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
 
 
 def _softplus(x: Any, beta: float = 1.0) -> Any:
-    return np.logaddexp(0, beta * x) / beta
+    with np.errstate(over="ignore"):
+        return np.where(beta * x > 20, x, np.logaddexp(0, beta * x) / beta)  # PyTorch's threshold
 
 
 def _rounded(f: Oracle) -> Oracle:
@@ -383,7 +384,7 @@ def _activation_records() -> list[Record]:
             "alpha.softplus",
             betas,
             _softplus,
-            lambda t, x, beta: t.logaddexp(x * beta, t.zeros_like(x)) / beta,
+            lambda t, x, beta: t.nn.functional.softplus(x, beta),
             TAILS,
             covers=("nn.functional.softplus",),
         ),
