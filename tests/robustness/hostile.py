@@ -458,7 +458,6 @@ class Samples:
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
             **{name: {"memory_format": None} for name in _CASTS},
             "numpy": {"self": flat, "force": False}, "stride": {"dim": 0},
-            "to_device": {"device": "cpu", "stream": None},
             "fill_diagonal_": {"self": flat, "fill_value": 1.0, "wrap": False},
             "unfold": {"dimension": 1, "size": 2, "step": 1},
             "register_post_accumulate_grad_hook": {"hook": lambda leaf: None},
