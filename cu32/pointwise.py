@@ -20,6 +20,9 @@ from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor, dense_strides, memory_order
 
+MOST_INSTRUCTIONS = 500
+"""Instructions of one kernel: of Bessel's and the incomplete gamma functions the registers would spill."""
+
 MOST_OPERANDS = 64
 """Tensors, results and numbers of a program whose kernel's arguments surely fit into the 4 KiB that they may have."""
 
@@ -47,7 +50,7 @@ class PointwiseOperations(ArrayOperations):
         numbers: Sequence[float],
         out: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        if program.tensors + len(program.results) + len(numbers) > MOST_OPERANDS:
+        if not is_one_kernel(program):
             return composed.pointwise(self, function, program, tensors, numbers, out)
         if out is not None:
             tensors = [self._apart(x, out) for x in tensors]
@@ -84,6 +87,12 @@ class PointwiseOperations(ArrayOperations):
         moved = Tensor(self.allocate(x.numel() * x.dtype.itemsize), 0, plan.shape, plan.dense_strides, x.dtype)
         self.copy(x, moved)
         return moved
+
+
+def is_one_kernel(program: Program) -> bool:
+    """Whether a program is computed by one kernel; a larger one takes a kernel an operation."""
+    operands = program.tensors + len(program.results) + program.count_of_numbers
+    return operands <= MOST_OPERANDS and len(program.instructions) <= MOST_INSTRUCTIONS
 
 
 def layout_of(x: Tensor) -> TensorLayout:

@@ -24,7 +24,7 @@ from alpha.cu32.arrays import VECTOR_BYTES
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, DRAWN, STRIDED, Layout, source
-from alpha.cu32.pointwise import WORDS
+from alpha.cu32.pointwise import WORDS, is_one_kernel
 from alpha.dtypes import ALL, FLOATS, DType, bool_, default_float, default_int, is_integer
 from alpha.expressions import dropout, integers, rectifiers
 from alpha.expressions.functions import PointwiseFunction
@@ -136,7 +136,7 @@ def _sources() -> Iterator[Source]:
     for rule in rules():
         program, _ = rule.traced()
         yield optimizers.kernel_of(program, type(rule).__name__, c_type(default_float)).source
-    for program in programs():
+    for program in filter(is_one_kernel, programs()):
         for spacing, width in LAYOUTS:
             yield _of_tensors(program, default_float, spacing == DENSE, width)
 
