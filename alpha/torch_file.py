@@ -77,7 +77,7 @@ def _dtype_named(name: str) -> np.dtype[Any] | None:
     """A dtype of tensors or of NumPy's; None where there is none."""
     for dtype in dtypes.TABLE:
         if dtype.name == name:
-            return dtypes.as_dtype(dtype)
+            return dtype
     try:
         return np.dtype(name)
     except TypeError:
@@ -277,13 +277,13 @@ def _tensor(storage: _Bytes, dtype: np.dtype[Any], offset: Any, shape: Any, stri
         raise TorchFileError(f"a tensor beyond its storage of {storage.storage.nbytes} bytes")
     if dtypes.is_bool(dtype) and not dtypes.is_bool(storage.dtype):
         raise TorchFileError("a tensor of bool over other numbers")
-    out = Tensor(storage.storage, offset, shape, strides, dtype)
+    out = Tensor(storage.storage, offset, shape, strides, dtypes.as_dtype(dtype))
     out.requires_grad = _needs_grad(requires_grad, dtype)
     return out
 
 
 def _needs_grad(value: Any, dtype: np.dtype[Any]) -> bool:
-    if not isinstance(value, bool) or (value and not dtypes.is_float(dtype)):
+    if not isinstance(value, bool) or (value and not dtypes.has_gradients(dtype)):
         raise TorchFileError(f"a tensor of {dtype} whose requires_grad is no right one")
     return value
 

@@ -6,6 +6,8 @@ import copy
 import io
 import itertools
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,38 @@ def test_halves_are_drawn(dtype: str, engine: Engine) -> None:
     assert abs(normal.float().std().item() - 1) < 0.05
     kept = F.dropout(alpha.ones(4000, dtype=dtype, engine=engine), 0.5)
     assert kept.dtype == drawn.dtype and set(kept.unique().tolist()) == {0.0, 2.0}
+
+
+PLAIN = """
+import alpha
+from alpha import nn, optim
+from alpha.composed.stored import _MARK
+
+net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 2))
+optimizer = optim.Adam(net.parameters())
+nn.functional.cross_entropy(net(alpha.rand(4, 4, 4, 2)), alpha.tensor([0, 1, 1, 0])).backward()
+optimizer.step()
+alpha.save(net.state_dict(), PATH + ".safetensors")
+alpha.load(PATH + ".safetensors")
+engine = type(alpha.default_engine())
+print(hasattr(engine.linear, _MARK), hasattr(engine.optimizer_step, _MARK))
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "total"),
+    [
+        ("alpha.tensor([1, 2], dtype='int8')", "3"), ("alpha.ones(3).half()", "3.0"), ("alpha.ones(3) * 1j", "3j"),
+        ("alpha.load(PATH)", "6.0"), ("alpha.view_as_complex(alpha.ones(3, 2))", "(3+3j)"),
+        ("alpha.ones(2, dtype='int32').view(alpha.int16)", "2"),
+    ],
+)  # fmt: skip
+@pytest.mark.needs("torch")
+def test_float32_pays_nothing_for_them(made: str, total: str, tmp_path: Path) -> None:
+    """Operations look for stored dtypes from the first one on, whatever brings it, and not before."""
+    import torch
+
+    torch.save(torch.full((3,), 2.0, dtype=torch.bfloat16), tmp_path / "x.pt")
+    code = f"PATH = {str(tmp_path / 'x.pt')!r}\n{PLAIN}print({made}.sum().item(), hasattr(engine.linear, _MARK))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n")[:2] == ["False False", f"{total} True"]
