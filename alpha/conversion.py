@@ -31,7 +31,7 @@ def tensor(
         data = data.engine.to_numpy(data.detach())
     python = not hasattr(data, "dtype")
     is_foreign = not python and not isinstance(data, np.ndarray) and str(data.dtype) == "torch.bfloat16"
-    array = dlpack.array_of(data.detach()) if is_foreign else as_array("tensor", data)
+    array = _of_torch(data) if is_foreign else as_array("tensor", data)
     if dtype is None:
         dtype = array.dtype
         if python and dtypes.has_gradients(dtype):
@@ -51,6 +51,16 @@ def tensor(
             array = within_memory("tensor", lambda: array.astype(wanted))
     out = target.from_numpy(array)
     return out.requires_grad_(requires_grad) if requires_grad is not False else out
+
+
+def _of_torch(data: Any) -> np.ndarray[Any, Any]:
+    """PyTorch's numbers of a dtype that it makes no NumPy arrays of."""
+    try:
+        return dlpack.array_of(dlpack.Capsule(data.detach()))
+    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise ArgumentError(
+            f"[tensor] expected a tensor in the host's memory, got {described(data)}: call its .cpu() first"
+        ) from error
 
 
 def _check_held(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:

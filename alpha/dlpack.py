@@ -14,7 +14,9 @@ from alpha.dtypes import bfloat16
 
 _INT, _BFLOAT = 0, 4
 """DLPack's codes of kinds of numbers."""
-_CODES = {b"dltensor": 20, b"dltensor_versioned": 52}
+_VERSIONED, _MAJOR = b"dltensor_versioned", 1
+"""The name of capsules that begin with their version, and the version in which they lie so."""
+_CODES = {b"dltensor": 20, _VERSIONED: 52}
 """Where the code lies: behind the address of the data, the device and the number of axes; with versions later."""
 
 _NAME = ctypes.pythonapi.PyCapsule_GetName
@@ -32,25 +34,37 @@ def capsule_of(array: np.ndarray[Any, Any], **options: Any) -> Any:
     return capsule
 
 
-def array_of(source: Any) -> np.ndarray[Any, Any]:
-    """An array over the memory of an object that has ``__dlpack__``, as ``numpy.from_dlpack`` makes it."""
-    capsule = source.__dlpack__()
-    is_bfloat = type(capsule).__name__ == "PyCapsule" and _is_bfloat(capsule)
-    array: np.ndarray[Any, Any] = np.from_dlpack(_Given(source, capsule))
+class Capsule:
+    """A capsule of an object that takes part in DLPack, as NumPy takes it.
+
+    Attributes:
+        content: the capsule itself.
+        is_writable: whether it is of the protocol's first versions, which do not know of memory that is read-only.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._device = 1, 0  # the CPU; NumPy looks again into the capsule
+        if type(source).__name__ != "PyCapsule":
+            self._device = source.__dlpack_device__()
+            try:
+                source = source.__dlpack__(max_version=(1, 0))
+            except TypeError:  # of a library that does not know of versions
+                source = source.__dlpack__()
+        self.content = source
+        self.is_writable = "dltensor_versioned" not in repr(source)
+
+    def __dlpack__(self, **_options: Any) -> Any:
+        return self.content
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+
+def array_of(capsule: Capsule) -> np.ndarray[Any, Any]:
+    """An array over a capsule's memory, as ``numpy.from_dlpack`` makes it."""
+    is_bfloat = _is_bfloat(capsule.content)
+    array: np.ndarray[Any, Any] = np.from_dlpack(capsule)
     return array.view(bfloat16) if is_bfloat else array
-
-
-class _Given:
-    """A capsule that was asked for already, of the device that its source lies on."""
-
-    def __init__(self, source: Any, capsule: Any) -> None:
-        self._source, self._capsule = source, capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> Any:
-        return self._source.__dlpack_device__()
 
 
 def _is_bfloat(capsule: Any) -> bool:
@@ -63,7 +77,12 @@ def _is_bfloat(capsule: Any) -> bool:
 
 
 def _kind(capsule: Any) -> Any:
-    """Code and bits of a capsule's numbers, in its memory; nothing where it was used already."""
+    """Code and bits of a capsule's numbers, in its memory; nothing where it was used, or may lie in another way."""
     name = _NAME(capsule)
     place = _CODES.get(name)
-    return (ctypes.c_uint8 * 2).from_address(_POINTER(capsule, name) + place) if place is not None else ()
+    if place is None:
+        return ()
+    address = _POINTER(capsule, name)
+    if name == _VERSIONED and ctypes.c_uint32.from_address(address).value != _MAJOR:
+        return ()
+    return (ctypes.c_uint8 * 2).from_address(address + place)

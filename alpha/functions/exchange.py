@@ -177,35 +177,10 @@ def _check_bools(function: str, array: Array) -> None:
         raise ArgumentError(f"[{function}] expected bytes of 0 and 1 for bools, got others: read them as uint8")
 
 
-class _Capsule:
-    """A capsule of an object that takes part in DLPack, as NumPy takes it.
-
-    Attributes:
-        is_writable: whether it is of the protocol's first versions, which do not know of memory that is read-only.
-    """
-
-    def __init__(self, source: Any) -> None:
-        self._device = 1, 0  # the CPU; NumPy looks again into the capsule
-        if type(source).__name__ != "PyCapsule":
-            self._device = source.__dlpack_device__()
-            try:
-                source = source.__dlpack__(max_version=(1, 0))
-            except TypeError:  # of a library that does not know of versions
-                source = source.__dlpack__()
-        self._capsule = source
-        self.is_writable = "dltensor_versioned" not in repr(source)
-
-    def __dlpack__(self, **_options: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._device
-
-
 def _of_dlpack(function: str, obj: Any) -> tuple[Array, bool]:
     """An array over the memory of an object that has DLPack, and whether it may be written to whatever NumPy says."""
     try:
-        capsule = _Capsule(obj)
+        capsule = dlpack.Capsule(obj)
         array = dlpack.array_of(capsule)
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
         raise ArgumentError(
