@@ -148,6 +148,16 @@ def cpu() -> CPUEngine:
     return cast(CPUEngine, alpha.engine("cpu"))
 
 
+@pytest.fixture(autouse=True)
+def _settings_stay() -> Iterator[None]:
+    """The CPU engine's cap and threads are after a test what they were before it, for the tests that come next."""
+    engine = alpha.engine("cpu")
+    cap, threads = engine.memory.cap, engine.threads
+    yield
+    if (engine.memory.cap, engine.threads) != (cap, threads):
+        engine.configure(memory=cap, threads=threads)
+
+
 @pytest.fixture
 def same_figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The CPU engine chooses its algorithms by one processor's figures, whichever this machine has."""
