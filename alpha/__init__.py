@@ -47,6 +47,7 @@ from alpha.expressions.functions import pointwise
 from alpha.functions import *  # noqa: F403
 from alpha.graphs import graph
 from alpha.layout import get_image_layout, set_image_layout
+from alpha.memory_formats import memory_format
 from alpha.precision import get_float32_precision, set_float32_precision
 from alpha.printing import set_printoptions
 from alpha.random import Generator, manual_seed
@@ -78,6 +79,9 @@ double, half, long, short = float64, float16, int64, int16
 cfloat, cdouble = complex64, complex128
 bool, float, int = bool_, float32, int32
 
+channels_last, channels_last_3d = memory_format.channels_last, memory_format.channels_last_3d
+contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
+
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
@@ -88,8 +92,11 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "autograd",
     "bfloat16",
     "bool_",
+    "channels_last",
+    "channels_last_3d",
     "complex64",
     "complex128",
+    "contiguous_format",
     "default_engine",
     "device",
     "enable_grad",
@@ -116,8 +123,10 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
     "linalg",
     "load",
     "manual_seed",
+    "memory_format",
     "no_grad",
     "pointwise",
+    "preserve_format",
     "random",
     "register_engine",
     "save",

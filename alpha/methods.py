@@ -166,60 +166,62 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, Exchan
         return elementwise.cast(self, dtypes.as_dtype(dtype, "astype"))
 
     def float(self: Any, memory_format: Any = None) -> Tensor:
-        """As float32; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.float32)
+        """As float32."""
+        return _cast(self, dtypes.float32, memory_format)
 
     def double(self: Any, memory_format: Any = None) -> Tensor:
-        """As float64; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.float64)
+        """As float64."""
+        return _cast(self, dtypes.float64, memory_format)
 
     def long(self: Any, memory_format: Any = None) -> Tensor:
-        """As int64; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.int64)
+        """As int64."""
+        return _cast(self, dtypes.int64, memory_format)
 
     def int(self: Any, memory_format: Any = None) -> Tensor:
-        """As int32; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.int32)
+        """As int32."""
+        return _cast(self, dtypes.int32, memory_format)
 
     def bool(self: Any, memory_format: Any = None) -> Tensor:
-        """As bool: where elements differ from 0; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.bool_)
+        """As bool: where elements differ from 0."""
+        return _cast(self, dtypes.bool_, memory_format)
 
     def half(self: Any, memory_format: Any = None) -> Tensor:
-        """As float16; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.float16)
+        """As float16."""
+        return _cast(self, dtypes.float16, memory_format)
 
     def bfloat16(self: Any, memory_format: Any = None) -> Tensor:
-        """As bfloat16; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.bfloat16)
+        """As bfloat16."""
+        return _cast(self, dtypes.bfloat16, memory_format)
 
     def short(self: Any, memory_format: Any = None) -> Tensor:
-        """As int16; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.int16)
+        """As int16."""
+        return _cast(self, dtypes.int16, memory_format)
 
     def char(self: Any, memory_format: Any = None) -> Tensor:
-        """As int8; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.int8)
+        """As int8."""
+        return _cast(self, dtypes.int8, memory_format)
 
     def byte(self: Any, memory_format: Any = None) -> Tensor:
-        """As uint8; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.uint8)
+        """As uint8."""
+        return _cast(self, dtypes.uint8, memory_format)
 
     def cfloat(self: Any, memory_format: Any = None) -> Tensor:
-        """As complex64; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.complex64)
+        """As complex64."""
+        return _cast(self, dtypes.complex64, memory_format)
 
     def cdouble(self: Any, memory_format: Any = None) -> Tensor:
-        """As complex128; ``memory_format`` says nothing here."""
-        return elementwise.cast(self, dtypes.complex128)
+        """As complex128."""
+        return _cast(self, dtypes.complex128, memory_format)
 
-    def cpu(self: Any) -> Tensor:
+    def cpu(self: Any, memory_format: Any = None) -> Tensor:
         """On the CPU engine; itself if it is there."""
-        return elementwise.to(self, "cpu")
+        return elementwise.to(self, "cpu", memory_format=memory_format)
 
-    def cuda(self: Any, device: builtins.int = 0, non_blocking: builtins.bool = False) -> Tensor:
+    def cuda(
+        self: Any, device: builtins.int = 0, non_blocking: builtins.bool = False, memory_format: Any = None
+    ) -> Tensor:
         """On the CUDA engine of a device; itself if it is there. ``non_blocking`` has no effect."""
-        return elementwise.to(self, f"cu32:{device}")
+        return elementwise.to(self, f"cu32:{device}", memory_format=memory_format)
 
     def type_as(self: Any, other: Tensor) -> Tensor:
         """In another tensor's dtype."""
@@ -302,6 +304,11 @@ def _as_this(x: Tensor, options: dict[str, Any]) -> dict[str, Any]:
     """Options of a function that makes a tensor, completed by a tensor's dtype and engine."""
     places = {"engine", "device"} & set(options)
     return {"dtype": x.dtype, **({} if places else {"engine": x.engine}), **options}
+
+
+def _cast(x: Any, dtype: np.dtype[Any], format: Any) -> Tensor:
+    """A tensor in another dtype, and where a memory format is named, in its order."""
+    return elementwise.cast(x, dtype) if format is None else elementwise.to(x, dtype, memory_format=format)
 
 
 def attach() -> None:

@@ -9,6 +9,7 @@ from alpha.arguments import flag
 from alpha.devices import device
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
+from alpha.memory_formats import memory_format
 
 
 def chosen(function: str, engine: Any, place: Any) -> Any:
@@ -23,11 +24,11 @@ def chosen(function: str, engine: Any, place: Any) -> Any:
 
 def destination(
     function: str, args: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[Engine | None, dtypes.DType | None, bool]:
-    """What the arguments of a ``to`` mean: an engine, a dtype, None for what stays, and whether to copy in any case.
+) -> tuple[Engine | None, dtypes.DType | None, bool, memory_format | None]:
+    """What a ``to`` means: an engine, a dtype, whether to copy in any case, a memory format; None for what stays.
 
     They are PyTorch's: ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``, also by name;
-    ``non_blocking`` and ``memory_format`` say nothing here.
+    ``non_blocking`` says nothing here.
     """
     engine: Engine | None = None
     dtype: dtypes.DType | None = None
@@ -38,8 +39,12 @@ def destination(
         if len(flags) == 2:
             known["copy"] = flags[1]
     copy = flag(function, "copy", known.pop("copy", False))
-    for name in ("non_blocking", "memory_format"):
-        known.pop(name, None)
+    known.pop("non_blocking", None)
+    format = known.pop("memory_format", None)
+    if format is not None and not isinstance(format, memory_format):
+        raise ArgumentError(
+            f"[{function}] expected memory_format as one, such as alpha.channels_last, got {described(format)}"
+        )
     named = [known.pop(name, None) for name in ("device", "dtype", "other", "target")]
     if known or len(args) > 2:
         what = ", ".join(known) if known else f"{len(args)} arguments"
@@ -55,6 +60,6 @@ def destination(
             engine = engines.resolve(device(value))
         else:
             dtype = dtypes.as_dtype(value, function)
-    if engine is None and dtype is None and not copy:
+    if engine is None and dtype is None and format is None and not copy:
         raise ArgumentError(f"[{function}] expected a device, a dtype, both or a tensor, got none")
-    return engine, dtype, copy
+    return engine, dtype, copy, format

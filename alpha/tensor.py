@@ -22,6 +22,7 @@ from alpha.errors import (
     described,
 )
 from alpha.hooks import RemovableHandle
+from alpha.memory_formats import memory_format, order_of_one
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -193,8 +194,10 @@ class Tensor(Methods):
         """Axes from outermost to innermost in memory; axes of length 1 and broadcast axes keep their place."""
         return _memory_order(self.shape, self.strides)
 
-    def is_contiguous(self, order: Sequence[int] | None = None) -> bool:
-        """Whether it has no gaps and lies in memory in the given order of axes (row-major by default)."""
+    def is_contiguous(self, order: Sequence[int] | None = None, *, memory_format: memory_format | None = None) -> bool:
+        """Whether it has no gaps and lies in memory in the given order of axes or format (row-major by default)."""
+        if memory_format is not None:
+            order = order_of_one("is_contiguous", self, order, memory_format)
         try:
             return _is_dense(self.shape, self.strides, None if order is None else tuple(order))
         except (TypeError, ValueError, IndexError, MemoryError):

@@ -300,10 +300,10 @@ class Module(Hooked):
         """Moves parameters and buffers to a device, casts them to a dtype, or both; returns self.
 
         Arguments as for ``Tensor.to``. The Parameter objects stay the same, so an optimizer that holds them goes on
-        working. A dtype, float32 or float64, changes floating-point tensors alone. An error or an interrupt finds all
-        as before or all as after.
+        working. A dtype, float32 or float64, changes floating-point tensors alone; a memory format those that have as
+        many axes as it. An error or an interrupt finds all as before or all as after.
         """
-        state.move((*self.parameters(), *self.buffers()), *state.destination(target, options))
+        state.move((*self.parameters(), *self.buffers()), state.destination(target, options))
         return self
 
     def float(self) -> Self:

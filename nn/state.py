@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -12,6 +12,7 @@ from numpy.lib.array_utils import byte_bounds
 from alpha import Engine, Tensor, dtypes, places
 from alpha.changes import Changes
 from alpha.errors import ArgumentError, CheckpointError, DtypeError
+from alpha.memory_formats import fits, memory_format, order_in
 from alpha.nn.hooks import hooks_of
 
 if TYPE_CHECKING:
@@ -24,36 +25,50 @@ _LISTED = 20
 """Most keys of one kind that an error names; it only counts the rest."""
 
 
-def destination(target: tuple[Any, ...], options: dict[str, Any]) -> tuple[Engine | None, np.dtype[Any] | None]:
-    """The engine and the dtype that the arguments of ``Module.to`` mean."""
-    engine, dtype, _ = places.destination("to", target, options)
+class Destination(NamedTuple):
+    """What tensors become; None for what stays."""
+
+    engine: Engine | None
+    dtype: np.dtype[Any] | None
+    format: memory_format | None
+
+
+def destination(target: tuple[Any, ...], options: dict[str, Any]) -> Destination:
+    """What the arguments of ``Module.to`` mean."""
+    engine, dtype, _, format = places.destination("to", target, options)
     if dtype is not None and not dtypes.is_float(dtype):
         raise DtypeError(f"[to] expected {dtypes.float_names()} for a module, got {dtype}: parameters carry gradients")
-    return engine, dtype
+    return Destination(engine, dtype, format)
 
 
-def move(tensors: Iterable[Tensor], engine: Engine | None, dtype: np.dtype[Any] | None) -> None:
-    """Gives tensors, and their gradients, memory on another engine or of another dtype; the objects stay the same.
+def move(tensors: Iterable[Tensor], destination: Destination) -> None:
+    """Gives tensors, and their gradients, memory elsewhere, of another dtype or order; the objects stay the same.
 
     An error or a KeyboardInterrupt finds none of them moved, or all.
     """
     changes = Changes()
     for tensor in tensors:
-        _stage_move(tensor, engine, dtype, changes)
+        _stage_move(tensor, destination, changes)
         if tensor.grad is not None:
-            _stage_move(tensor.grad, engine, dtype, changes)
+            _stage_move(tensor.grad, destination, changes)
     changes.make()
 
 
-def _stage_move(tensor: Tensor, engine: Engine | None, dtype: np.dtype[Any] | None, changes: Changes) -> None:
-    engine = engine or tensor.engine
-    dtype = dtype if dtype is not None and dtypes.is_float(tensor.dtype) else tensor.dtype
+def _stage_move(tensor: Tensor, destination: Destination, changes: Changes) -> None:
+    engine = destination.engine or tensor.engine
+    dtype = destination.dtype if destination.dtype is not None and dtypes.is_float(tensor.dtype) else tensor.dtype
+    format = destination.format
+    order = order_in("to", tensor, format) if format is None or fits(tensor, format) else None
     if engine is not tensor.engine:
         moved = engine.from_numpy(tensor.engine.to_numpy(tensor.detach()).astype(dtype, copy=False))
     elif dtype != tensor.dtype:
         moved = engine.empty_like(tensor, dtype)
         engine.copy(tensor, moved)
     else:
+        moved = tensor
+    if order is not None:
+        moved = moved.engine.dense(moved, order)
+    if moved is tensor:
         return
     for name in ("storage", "offset", "strides", "dtype"):
         changes.set(tensor, name, getattr(moved, name))

@@ -73,30 +73,30 @@ def _folded_relu_gradient(grad: Any, x: Any, slope: Any) -> Any:
 EXPRESSIONS["relu"] = _relu
 
 
-def relu(x: Tensor, inplace: bool = False) -> Tensor:
-    """max(x, 0), of integers too; the gradient at 0 is 0. ``inplace`` writes it into x, which has to be floats."""
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0), of integers too; the gradient at 0 is 0. ``inplace`` writes it into the input, which is of floats."""
     if inplace is not False and flag("relu", "inplace", inplace):
-        return of_floats(_relu, "relu", x, True)
-    found: Tensor | None = _relu.latest.launch_outside(x)
+        return of_floats(_relu, "relu", input, True)
+    found: Tensor | None = _relu.latest.launch_outside(input)
     if found is not None:
         return found
-    if not (isinstance(x, Tensor) and x.dtype in dtypes.FLOATS) and not symbols.is_symbolic(x):
-        check_tensor("relu", x)
-        if dtypes.is_integer(x.dtype):
-            return maximum(x, 0)
-        check_float("relu", x)
-    return _relu.evaluate(x)
+    if not (isinstance(input, Tensor) and input.dtype in dtypes.FLOATS) and not symbols.is_symbolic(input):
+        check_tensor("relu", input)
+        if dtypes.is_integer(input.dtype):
+            return maximum(input, 0)
+        check_float("relu", input)
+    return _relu.evaluate(input)
 
 
-def leaky_relu(x: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope. ``inplace`` writes it into x."""
-    if symbols.is_symbolic(x, negative_slope):
-        return _folded_relu(x, negative_slope)  # whatever its slope is in a call
-    check_float("leaky_relu", x)
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """max(x, 0) + negative_slope * min(x, 0); the gradient at 0 is negative_slope. ``inplace`` writes into it."""
+    if symbols.is_symbolic(input, negative_slope):
+        return _folded_relu(input, negative_slope)  # whatever its slope is in a call
+    check_float("leaky_relu", input)
     slope = number("leaky_relu", "negative_slope", negative_slope)
     # With a slope of 0 a product all the same, as in PyTorch, where ReLU is none: of infinities it is NaN.
     function = _leaky_relu if slope > 0 else _folded_relu
-    return function(x, slope) if inplace is False else of_floats(function, "leaky_relu", x, inplace, slope)
+    return function(input, slope) if inplace is False else of_floats(function, "leaky_relu", input, inplace, slope)
 
 
 # -- smooth ------------------------------------------------------------------------------------------------------
@@ -139,12 +139,12 @@ def _tanh_gelu_gradient(grad: Any, x: Any) -> Any:
     return grad * ((x * slope + (bend + 1)) * 0.5)
 
 
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x) with the normal distribution's cumulative function Phi, or with ``approximate="tanh"`` close to it."""
-    _check("gelu", x)
+    _check("gelu", input)
     if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
         raise ArgumentError(f'[gelu] expected approximate="none" or "tanh", got {described(approximate)}')
-    return _gelu(x) if approximate == "none" else _tanh_gelu(x)
+    return _gelu(input) if approximate == "none" else _tanh_gelu(input)
 
 
 @pointwise
@@ -158,17 +158,17 @@ def _silu_gradient(grad: Any, x: Any) -> Any:
     return grad * (gate * (x * (1 - gate) + 1))
 
 
-def silu(x: Tensor, inplace: bool = False) -> Tensor:
-    """x * sigmoid(x), also called swish. ``inplace`` writes it into x."""
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * sigmoid(x), also called swish. ``inplace`` writes it into the input."""
     if inplace is not False:
-        return of_floats(_silu, "silu", x, inplace)
-    found: Tensor | None = _silu.latest.launch_outside(x)
+        return of_floats(_silu, "silu", input, inplace)
+    found: Tensor | None = _silu.latest.launch_outside(input)
     if found is not None:
         return found
-    if isinstance(x, Tensor) and dtypes.is_complex(x.dtype):
-        return x * sigmoid(x)
-    _check("silu", x)
-    return _silu(x)
+    if isinstance(input, Tensor) and dtypes.is_complex(input.dtype):
+        return input * sigmoid(input)
+    _check("silu", input)
+    return _silu(input)
 
 
 def _below_zero(x: Any) -> Any:
@@ -191,16 +191,16 @@ def _softplus_gradient(grad: Any, x: Any, beta: Any, threshold: Any) -> Any:
     return where(gt(z, threshold), grad, grad * (where(z < 0, small, 1) / (small + 1))), None, None
 
 
-def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow; where beta * x is above the threshold it is x."""
-    _check("softplus", x)
+    _check("softplus", input)
     if not symbols.is_symbolic(beta):
         beta = number("softplus", "beta", beta)
         if not beta > 0:
             raise ArgumentError(f"[softplus] expected beta > 0, got {beta}")
     if not symbols.is_symbolic(threshold):
         threshold = number("softplus", "threshold", threshold)
-    return _softplus(x, beta, threshold)
+    return _softplus(input, beta, threshold)
 
 
 def _mish_factor(x: Any) -> Any:
@@ -222,9 +222,9 @@ def _mish_gradient(grad: Any, x: Any) -> Any:
     return grad * (factor + x * sigmoid(x) * (1 - square(factor)))
 
 
-def mish(x: Tensor, inplace: bool = False) -> Tensor:
-    """x * tanh(softplus(x)). Misra, arXiv 1908.08681. ``inplace`` writes it into x."""
-    return of_floats(_mish, "mish", x, inplace)
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * tanh(softplus(x)). Misra, arXiv 1908.08681. ``inplace`` writes it into the input."""
+    return of_floats(_mish, "mish", input, inplace)
 
 
 @pointwise
@@ -239,9 +239,9 @@ def _logsigmoid_gradient(grad: Any, x: Any) -> Any:
     return grad * (where(x < 0, 1, small) / (small + 1))
 
 
-def logsigmoid(x: Tensor) -> Tensor:
+def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow."""
-    return of_floats(_logsigmoid, "logsigmoid", x, False)
+    return of_floats(_logsigmoid, "logsigmoid", input, False)
 
 
 @pointwise
@@ -249,11 +249,11 @@ def _softsign(x: Any) -> Any:
     return x / (abs(x) + 1)
 
 
-def softsign(x: Tensor) -> Tensor:
+def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""
-    if isinstance(x, Tensor) and dtypes.is_complex(x.dtype):
-        return x / (1 + x.abs())
-    return of_floats(_softsign, "softsign", x, False)
+    if isinstance(input, Tensor) and dtypes.is_complex(input.dtype):
+        return input / (1 + input.abs())
+    return of_floats(_softsign, "softsign", input, False)
 
 
 @pointwise
@@ -261,11 +261,11 @@ def _tanhshrink(x: Any) -> Any:
     return x - tanh(x)
 
 
-def tanhshrink(x: Tensor) -> Tensor:
+def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)."""
-    if isinstance(x, Tensor) and dtypes.is_complex(x.dtype):
-        return x - tanh(x)
-    return of_floats(_tanhshrink, "tanhshrink", x, False)
+    if isinstance(input, Tensor) and dtypes.is_complex(input.dtype):
+        return input - tanh(input)
+    return of_floats(_tanhshrink, "tanhshrink", input, False)
 
 
 @pointwise
@@ -273,13 +273,15 @@ def _gated(x: Any, gate: Any) -> Any:
     return x * sigmoid(gate)
 
 
-def glu(x: Tensor, dim: int = -1) -> Tensor:
+def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a * sigmoid(b) for the halves a and b of an axis. Dauphin et al., arXiv 1612.08083."""
-    check_float("glu", x)
-    axis = one_axis("glu", dim, x.ndim)
-    if x.shape[axis] % 2:
-        raise ShapeError(f"[glu] expected an axis of even length, got {x.shape[axis]} along axis {axis} of {x.shape}")
-    first, second = split(x, x.shape[axis] // 2, axis) if x.shape[axis] else (x, x)
+    check_float("glu", input)
+    axis = one_axis("glu", dim, input.ndim)
+    if input.shape[axis] % 2:
+        raise ShapeError(
+            f"[glu] expected an axis of even length, got {input.shape[axis]} along axis {axis} of {input.shape}"
+        )
+    first, second = split(input, input.shape[axis] // 2, axis) if input.shape[axis] else (input, input)
     return _gated(first, second)
 
 
@@ -313,31 +315,31 @@ class Softmax(Function):
         return grad - exp(y) * total if self.log else y * (grad - total)
 
 
-def softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow, in another dtype if one is given.
 
     ArgumentError where no axis is named.
     """
-    x = x if dtype is None else cast(x, dtype)
-    found: Tensor | None = SOFTMAX.launch_outside(x, dim, False)
-    return _along("softmax", x, dim, False) if found is None else found
+    input = input if dtype is None else cast(input, dtype)
+    found: Tensor | None = SOFTMAX.launch_outside(input, dim, False)
+    return _along("softmax", input, dim, False) if found is None else found
 
 
-def softmin(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+def softmin(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """``softmax`` of -x."""
-    x = x if dtype is None else cast(x, dtype)
-    check_float("softmin", x)
-    return _along("softmin", -x, dim, False)
+    input = input if dtype is None else cast(input, dtype)
+    check_float("softmin", input)
+    return _along("softmin", -input, dim, False)
 
 
-def log_softmax(x: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """x - log(sum(exp(x))) along an axis, without overflow, in another dtype if one is given.
 
     ArgumentError where no axis is named.
     """
-    x = x if dtype is None else cast(x, dtype)
-    found: Tensor | None = SOFTMAX.launch_outside(x, dim, True)
-    return _along("log_softmax", x, dim, True) if found is None else found
+    input = input if dtype is None else cast(input, dtype)
+    found: Tensor | None = SOFTMAX.launch_outside(input, dim, True)
+    return _along("log_softmax", input, dim, True) if found is None else found
 
 
 def _along(function: str, x: Tensor, dim: int | None, log: bool) -> Tensor:

@@ -14,6 +14,8 @@ from alpha.engine import Engine
 from alpha.expressions.program import conversion
 from alpha.functions.operands import call, check_tensor
 from alpha.launches import COPY
+from alpha.memory_formats import memory_format as MemoryFormat
+from alpha.memory_formats import order_in, order_of_one
 from alpha.places import destination
 from alpha.tensor import Tensor
 
@@ -64,47 +66,56 @@ class Move(Function):
         return to(grad, self.engine)
 
 
-def cast(x: Tensor, dtype: dtypes.DtypeLike) -> Tensor:
+def cast(input: Tensor, dtype: dtypes.DtypeLike) -> Tensor:
     """The values in another dtype, itself if it has it; between floats gradients pass."""
     wanted = dtypes.as_dtype(dtype, "cast")
-    if isinstance(x, Tensor) and x.dtype == wanted:
-        return x
-    found: Tensor | None = conversion(wanted).launches.launch_outside(x)
+    if isinstance(input, Tensor) and input.dtype == wanted:
+        return input
+    found: Tensor | None = conversion(wanted).launches.launch_outside(input)
     if found is not None:
         return found
-    check_tensor("cast", x)
-    return call(Cast, x, wanted)
+    check_tensor("cast", input)
+    return call(Cast, input, wanted)
 
 
 def to(x: Tensor, *target: Any, **options: Any) -> Tensor:
     """On another device or in another dtype, or both; itself where nothing changes.
 
     ``to("cuda")``, ``to(engine)``, ``to(alpha.float64)``, ``to(device, dtype)``, ``to(other)`` as another tensor is,
-    and by name: ``device``, ``dtype``, ``copy=True`` for a copy in any case. ``non_blocking`` says nothing here.
+    and by name: ``device``, ``dtype``, ``copy=True`` for a copy in any case, ``memory_format`` for another order of
+    elements in memory. ``non_blocking`` says nothing here.
     """
     check_tensor("to", x)
     if len(target) == 1 and not options and isinstance(target[0], np.dtype):
         return cast(x, target[0])
-    engine, dtype, copy = destination("to", target, options)
+    engine, dtype, copy, format = destination("to", target, options)
     moved = x if engine is None or x.engine is engine else call(Move, x, engine)
     moved = moved if dtype is None else cast(moved, dtype)
+    order = order_in("to", x, format)
+    if order is not None and not moved.is_contiguous(order):
+        moved = call(Clone, moved, order)
     return clone(x) if copy and moved is x else moved
 
 
-def clone(x: Tensor) -> Tensor:
-    """A copy with memory of its own, in the same order of axes."""
-    found: Tensor | None = COPY.launch_outside(x, None)
-    if found is not None:
-        return found
-    check_tensor("clone", x)
-    return call(Clone, x, None)
+def clone(input: Tensor, *, memory_format: MemoryFormat | None = None) -> Tensor:
+    """A copy with memory of its own, in the same order of axes unless a memory format says another."""
+    if memory_format is None:
+        found: Tensor | None = COPY.launch_outside(input, None)
+        if found is not None:
+            return found
+    check_tensor("clone", input)
+    return call(Clone, input, order_in("clone", input, memory_format))
 
 
-def contiguous(x: Tensor, order: Sequence[int] | None = None) -> Tensor:
-    """Itself if dense in the given order of axes (row-major by default), else such a copy."""
-    check_tensor("contiguous", x)
-    wanted = axes_in_order("contiguous", order, len(x.shape))
-    if x.is_contiguous(wanted):
-        return x
-    found: Tensor | None = COPY.launch_outside(x, wanted)
-    return call(Clone, x, wanted) if found is None else found
+def contiguous(
+    input: Tensor, order: Sequence[int] | None = None, *, memory_format: MemoryFormat | None = None
+) -> Tensor:
+    """Itself if dense in the given order of axes or memory format (row-major by default), else such a copy."""
+    check_tensor("contiguous", input)
+    if memory_format is not None:
+        order = order_of_one("contiguous", input, order, memory_format)
+    wanted = axes_in_order("contiguous", order, len(input.shape))
+    if input.is_contiguous(wanted):
+        return input
+    found: Tensor | None = COPY.launch_outside(input, wanted)
+    return call(Clone, input, wanted) if found is None else found

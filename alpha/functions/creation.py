@@ -16,6 +16,8 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, described
 from alpha.functions.operands import Number, check_tensor, check_value, filled
 from alpha.launches import EYE, FULL, FULL_LIKE
+from alpha.memory_formats import memory_format as MemoryFormat
+from alpha.memory_formats import order_in
 from alpha.places import chosen
 from alpha.tensor import Tensor
 
@@ -51,6 +53,7 @@ def empty(
     requires_grad: bool = False,
     engine: EngineLike = None,
     device: DeviceLike = None,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """An uninitialised tensor: ``empty(2, 3)``, ``empty((2, 3))`` or ``empty(size=(2, 3))``."""
     if size is not None:
@@ -58,6 +61,8 @@ def empty(
     engine = engine if device is None else chosen("empty", engine, device)
     where = engines.default_engine() if engine is None else engines.resolve(engine)
     out = where.empty(shape_of("empty", shape), dtypes.default_or("empty", dtype))
+    if memory_format is not None:
+        out = ordered("empty", out, memory_format)
     return out if requires_grad is False else _finish(out, requires_grad)
 
 
@@ -138,38 +143,48 @@ def ones(
 
 
 def full_like(
-    x: Tensor,
+    input: Tensor,
     fill_value: Number | complex,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     *,
     engine: EngineLike = None,
     device: DeviceLike = None,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
-    """A tensor of the same shape, memory order and (unless given) engine and dtype with one number in each element."""
-    elsewhere = engine is not None or device is not None
+    """A tensor of the same shape and (unless given) engine, dtype and memory order with one number in each element."""
+    elsewhere = engine is not None or device is not None or memory_format is not None
     if dtype is None and requires_grad is False and not elsewhere:
-        found: Tensor | None = FULL_LIKE.launch(x, int(fill_value) if type(fill_value) is bool else fill_value)
+        found: Tensor | None = FULL_LIKE.launch(input, int(fill_value) if type(fill_value) is bool else fill_value)
         if found is not None:
             return found
-    check_tensor("full_like", x)
-    kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")
+    check_tensor("full_like", input)
+    kind = input.dtype if dtype is None else dtypes.as_dtype(dtype, "full_like")
     check_value("full_like", fill_value, kind)
-    return _finish(_placed("full_like", filled(x, fill_value, kind), engine, device), requires_grad)
+    out = ordered("full_like", filled(input, fill_value, kind), memory_format)
+    return _finish(_placed("full_like", out, engine, device), requires_grad)
 
 
 def empty_like(
-    x: Tensor,
+    input: Tensor,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     *,
     engine: EngineLike = None,
     device: DeviceLike = None,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
-    """An uninitialised tensor of the same shape, memory order and (unless given) engine and dtype."""
-    check_tensor("empty_like", x)
-    kind = x.dtype if dtype is None else dtypes.as_dtype(dtype, "empty_like")
-    return _finish(_placed("empty_like", x.storage.engine.empty_like(x, kind), engine, device), requires_grad)
+    """An uninitialised tensor of the same shape and (unless given) engine, dtype and memory order."""
+    check_tensor("empty_like", input)
+    kind = input.dtype if dtype is None else dtypes.as_dtype(dtype, "empty_like")
+    out = ordered("empty_like", input.storage.engine.empty_like(input, kind), memory_format)
+    return _finish(_placed("empty_like", out, engine, device), requires_grad)
+
+
+def ordered(function: str, x: Tensor, format: MemoryFormat | None) -> Tensor:
+    """A new tensor in the order of a memory format."""
+    order = order_in(function, x, format)
+    return x if order is None else x.storage.engine.dense(x, order)
 
 
 def _placed(function: str, x: Tensor, engine: EngineLike, device: DeviceLike) -> Tensor:
@@ -180,20 +195,26 @@ def _placed(function: str, x: Tensor, engine: EngineLike, device: DeviceLike) ->
     return x if target is x.engine else target.from_numpy(x.engine.to_numpy(x))
 
 
-def zeros_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, **places: Any) -> Tensor:
-    """Zeros of the same shape, memory order and (unless given) dtype, ``engine`` or ``device``."""
-    return full_like(x, 0, dtype, requires_grad, **_places("zeros_like", places))
+def zeros_like(
+    input: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, **places: Any
+) -> Tensor:
+    """Zeros of the same shape and (unless given) dtype, ``engine`` or ``device``, and ``memory_format``."""
+    return full_like(input, 0, dtype, requires_grad, **_places("zeros_like", places))
 
 
-def ones_like(x: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, **places: Any) -> Tensor:
-    """Ones of the same shape, memory order and (unless given) dtype, ``engine`` or ``device``."""
-    return full_like(x, 1, dtype, requires_grad, **_places("ones_like", places))
+def ones_like(
+    input: Tensor, dtype: dtypes.DtypeLike | None = None, requires_grad: bool = False, **places: Any
+) -> Tensor:
+    """Ones of the same shape and (unless given) dtype, ``engine`` or ``device``, and ``memory_format``."""
+    return full_like(input, 1, dtype, requires_grad, **_places("ones_like", places))
 
 
 def _places(function: str, places: dict[str, Any]) -> dict[str, Any]:
-    unknown = set(places) - {"engine", "device"}
+    unknown = set(places) - {"engine", "device", "memory_format"}
     if unknown:
-        raise ArgumentError(f"[{function}] expected engine or device by name, got {', '.join(sorted(unknown))}")
+        raise ArgumentError(
+            f"[{function}] expected engine, device or memory_format by name, got {', '.join(sorted(unknown))}"
+        )
     return places
 
 

@@ -11,13 +11,14 @@ from alpha.autograd import Function
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.complex_numbers import view_as_complex
-from alpha.functions.creation import DeviceLike, EngineLike, named_size
+from alpha.functions.creation import DeviceLike, EngineLike, named_size, ordered
 from alpha.functions.elementwise import cast, clamp, floor, log, lt, minimum
 from alpha.functions.inplace import write
 from alpha.functions.operands import check_float, check_tensor, compute
 from alpha.functions.running import cumsum
 from alpha.functions.shape import unsqueeze
 from alpha.functions.sorting import sort
+from alpha.memory_formats import memory_format as MemoryFormat
 from alpha.places import chosen
 from alpha.random import Draw, Generator
 from alpha.tensor import Tensor
@@ -102,33 +103,37 @@ def randn(
 
 
 def rand_like(
-    x: Tensor,
+    input: Tensor,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
     *,
     device: Any = None,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """``rand`` of the same shape, engine and (unless given) dtype."""
-    check_tensor("rand_like", x)
-    kind = x.dtype if dtype is None else dtype
-    place: dict[str, Any] = {"engine": x.engine} if device is None else {"device": device}
-    return rand(x.shape, dtype=kind, requires_grad=requires_grad, generator=generator, **place)
+    check_tensor("rand_like", input)
+    kind = input.dtype if dtype is None else dtype
+    place: dict[str, Any] = {"engine": input.engine} if device is None else {"device": device}
+    out = ordered("rand_like", rand(input.shape, dtype=kind, generator=generator, **place), memory_format)
+    return out if requires_grad is False else out.requires_grad_(requires_grad)
 
 
 def randn_like(
-    x: Tensor,
+    input: Tensor,
     dtype: dtypes.DtypeLike | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
     *,
     device: Any = None,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """``randn`` of the same shape, engine and (unless given) dtype."""
-    check_tensor("randn_like", x)
-    kind = x.dtype if dtype is None else dtype
-    place: dict[str, Any] = {"engine": x.engine} if device is None else {"device": device}
-    return randn(x.shape, dtype=kind, requires_grad=requires_grad, generator=generator, **place)
+    check_tensor("randn_like", input)
+    kind = input.dtype if dtype is None else dtype
+    place: dict[str, Any] = {"engine": input.engine} if device is None else {"device": device}
+    out = ordered("randn_like", randn(input.shape, dtype=kind, generator=generator, **place), memory_format)
+    return out if requires_grad is False else out.requires_grad_(requires_grad)
 
 
 def normal(
@@ -186,17 +191,23 @@ def randint(
 
 
 def randint_like(
-    x: Tensor,
+    input: Tensor,
     low: int,
     high: int | None = None,
     dtype: dtypes.DtypeLike | None = None,
     generator: Generator | None = None,
+    *,
+    device: Any = None,
+    memory_format: MemoryFormat | None = None,
 ) -> Tensor:
     """``randint`` of the same shape, engine and (unless given) dtype."""
-    check_tensor("randint_like", x)
+    check_tensor("randint_like", input)
     bounds = (0, low) if high is None else (low, high)
-    kind = x.dtype if dtype is None else dtype
-    return _whole_numbers("randint_like", x.shape, bounds, kind, x.engine, generator)
+    kind = input.dtype if dtype is None else dtype
+    where = input.engine if device is None else engines.resolve(device)
+    return ordered(
+        "randint_like", _whole_numbers("randint_like", input.shape, bounds, kind, where, generator), memory_format
+    )
 
 
 def _whole_numbers(
@@ -235,11 +246,11 @@ def randperm(
     return cast(where.from_numpy(random.permutation(count, random.checked("randperm", generator))), dtype)
 
 
-def bernoulli(p: Tensor, generator: Generator | None = None) -> Tensor:
-    """1 with the probability that each element of p is, else 0; in p's dtype, outside the graph."""
-    check_float("bernoulli", p)
-    check_probabilities("bernoulli", p)
-    return cast(lt(rand_like(p, generator=generator), p.detach()), p.dtype)
+def bernoulli(input: Tensor, generator: Generator | None = None) -> Tensor:
+    """1 with the probability that each element of the input is, else 0; in its dtype, outside the graph."""
+    check_float("bernoulli", input)
+    check_probabilities("bernoulli", input)
+    return cast(lt(rand_like(input, generator=generator), input.detach()), input.dtype)
 
 
 def check_probabilities(function: str, p: Tensor) -> None:
@@ -250,19 +261,19 @@ def check_probabilities(function: str, p: Tensor) -> None:
 
 
 def multinomial(
-    weights: Tensor, num_samples: int, replacement: bool = False, generator: Generator | None = None
+    input: Tensor, num_samples: int, replacement: bool = False, generator: Generator | None = None
 ) -> Tensor:
-    """Indices drawn by weights, which need not add up to 1: (C,) gives (num_samples,), (N, C) gives (N, num_samples).
+    """Indices drawn by weights that need not add up to 1: (C,) gives (num_samples,), (N, C) gives (N, num_samples).
 
     Without ``replacement`` an index comes once: the order is that of the largest log(w) - log(-log(u)) (Efraimidis &
     Spirakis, 2006). ArgumentError for negative weights, and for more samples than weights above 0.
     """
-    check_float("multinomial", weights)
+    check_float("multinomial", input)
     count = whole("multinomial", "num_samples", num_samples, least=1)
     again = flag("multinomial", "replacement", replacement)
-    if weights.ndim not in (1, 2) or not weights.shape[-1]:
-        raise ShapeError(f"[multinomial] expected weights (C,) or (N, C), got {weights.shape}")
-    w = cast(weights.detach(), dtypes.widest_float)
+    if input.ndim not in (1, 2) or not input.shape[-1]:
+        raise ShapeError(f"[multinomial] expected weights (C,) or (N, C), got {input.shape}")
+    w = cast(input.detach(), dtypes.widest_float)
     least = int((w > 0).sum(-1).min()) if w.numel() else count
     allowed = bool((w >= 0).all()) and not bool((w == math.inf).any())
     if not allowed or least < (1 if again else count):

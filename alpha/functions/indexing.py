@@ -267,28 +267,28 @@ def _shape_only(x: Tensor, index: tuple[Any, ...]) -> Tensor:
     return broadcast_view(one, tuple(shape))
 
 
-def one_hot(labels: Tensor, num_classes: int = -1, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:
+def one_hot(tensor: Tensor, num_classes: int = -1, dtype: dtypes.DtypeLike = dtypes.default_int) -> Tensor:
     """A new last axis of ``num_classes`` elements, 1 at the label and 0 elsewhere. Labels are integers in range.
 
     ``num_classes``: -1 for one more than the largest label.
     """
     if dtype is dtypes.default_int:
-        found: Tensor | None = ONE_HOT.launch_outside(labels, num_classes)
+        found: Tensor | None = ONE_HOT.launch_outside(tensor, num_classes)
         if found is not None:
             return found
-    check_tensor("one_hot", labels)
-    check_index("one_hot", labels, labels)
+    check_tensor("one_hot", tensor)
+    check_index("one_hot", tensor, tensor)
     kind = dtypes.as_dtype(dtype, "one_hot")
     num_classes = whole("one_hot", "num_classes", num_classes, -1)
     if num_classes == -1:
-        if not labels.numel():
+        if not tensor.numel():
             raise ArgumentError("[one_hot] expected num_classes where there are no labels, got -1: give their number")
-        num_classes = int(labels.engine.to_numpy(labels.detach()).max()) + 1
-    check_room(labels.engine, (*labels.shape, num_classes), kind)
+        num_classes = int(tensor.engine.to_numpy(tensor.detach()).max()) + 1
+    check_room(tensor.engine, (*tensor.shape, num_classes), kind)
     message = f"[one_hot] expected labels in 0..{num_classes - 1}, got {{value}}: raise num_classes"
-    index = reshape(labels.detach().long(), (labels.numel(),))
-    out = labels.engine.one_hot(index, num_classes, kind, RangeCheck(IndexingError, message))
-    return out if labels.ndim == 1 else reshape(out, (*labels.shape, num_classes))
+    index = reshape(tensor.detach().long(), (tensor.numel(),))
+    out = tensor.engine.one_hot(index, num_classes, kind, RangeCheck(IndexingError, message))
+    return out if tensor.ndim == 1 else reshape(out, (*tensor.shape, num_classes))
 
 
 @pointwise

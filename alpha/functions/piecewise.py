@@ -62,17 +62,17 @@ def _limited_gradient(grad: Any, x: Any, low: Any, high: Any) -> Any:
     return where(gt(x, low) & lt(x, high), grad, 0.0), None, None
 
 
-def relu6(x: Tensor, inplace: bool = False) -> Tensor:
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x, 0), 6); the gradient at 0 and at 6 is 0."""
-    return of_floats(_limited, "relu6", x, inplace, 0.0, 6.0)
+    return of_floats(_limited, "relu6", input, inplace, 0.0, 6.0)
 
 
-def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """min(max(x, min_val), max_val); the gradient at both is 0."""
     low, high = _number("hardtanh", "min_val", min_val), _number("hardtanh", "max_val", max_val)
     if not symbols.is_symbolic(low, high) and not low <= high:
         raise ArgumentError(f"[hardtanh] expected min_val <= max_val, got {low} and {high}")
-    return of_floats(_limited, "hardtanh", x, inplace, low, high)
+    return of_floats(_limited, "hardtanh", input, inplace, low, high)
 
 
 @pointwise
@@ -85,9 +85,9 @@ def _hardsigmoid_gradient(grad: Any, x: Any) -> Any:
     return where(lt(abs(x), 3), grad * (1 / 6), 0.0)
 
 
-def hardsigmoid(x: Tensor, inplace: bool = False) -> Tensor:
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """x / 6 + 1/2 between -3 and 3, 0 below and 1 above."""
-    return of_floats(_hardsigmoid, "hardsigmoid", x, inplace)
+    return of_floats(_hardsigmoid, "hardsigmoid", input, inplace)
 
 
 @pointwise
@@ -100,9 +100,9 @@ def _hardswish_gradient(grad: Any, x: Any) -> Any:
     return where(ge(x, 3), grad, where(le(x, -3), 0.0, grad * (x * (1 / 3) + 0.5)))
 
 
-def hardswish(x: Tensor, inplace: bool = False) -> Tensor:
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x). Howard et al., arXiv 1905.02244."""
-    return of_floats(_hardswish, "hardswish", x, inplace)
+    return of_floats(_hardswish, "hardswish", input, inplace)
 
 
 # -- exponentials below 0 ----------------------------------------------------------------------------------------
@@ -119,25 +119,25 @@ def _elu_gradient(grad: Any, x: Any, below: Any, above: Any, within: Any) -> Any
     return where(gt(x, 0), grad * above, grad * (exp(x * within) * (below * within))), None, None, None
 
 
-def elu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x above 0, alpha * (exp(x) - 1) below. Clevert et al., arXiv 1511.07289."""
-    return of_floats(_elu, "elu", x, inplace, _number("elu", "alpha", alpha), 1.0, 1.0)
+    return of_floats(_elu, "elu", input, inplace, _number("elu", "alpha", alpha), 1.0, 1.0)
 
 
-def celu(x: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x above 0, alpha * (exp(x / alpha) - 1) below. Barron, arXiv 1704.07483."""
     slope = _number("celu", "alpha", alpha)
     if not symbols.is_symbolic(slope) and slope == 0:
         raise ArgumentError("[celu] expected alpha other than 0, got 0")
-    return of_floats(_elu, "celu", x, inplace, slope, 1.0, 1 / slope)
+    return of_floats(_elu, "celu", input, inplace, slope, 1.0, 1 / slope)
 
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 
 
-def selu(x: Tensor, inplace: bool = False) -> Tensor:
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """scale * elu(x, alpha) that keeps mean 0 and variance 1. Klambauer et al., arXiv 1706.02515."""
-    return of_floats(_elu, "selu", x, inplace, _SELU_ALPHA * _SELU_SCALE, _SELU_SCALE, 1.0)
+    return of_floats(_elu, "selu", input, inplace, _SELU_ALPHA * _SELU_SCALE, _SELU_SCALE, 1.0)
 
 
 # -- a middle without a slope ------------------------------------------------------------------------------------
@@ -153,9 +153,9 @@ def _shrinking_gradient(grad: Any, x: Any, width: Any) -> Any:
     return where(gt(abs(x), width), grad, 0.0), None
 
 
-def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where |x| <= lambd, elsewhere x."""
-    return of_floats(_hardshrink, "hardshrink", x, False, _number("hardshrink", "lambd", lambd))
+    return of_floats(_hardshrink, "hardshrink", input, False, _number("hardshrink", "lambd", lambd))
 
 
 @pointwise
@@ -166,12 +166,12 @@ def _softshrink(x: Any, width: Any) -> Any:
 _softshrink.gradient(_shrinking_gradient)
 
 
-def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 where |x| <= lambd, elsewhere x nearer to 0 by lambd."""
     width = _number("softshrink", "lambd", lambd)
     if not symbols.is_symbolic(width) and not width >= 0:
         raise ArgumentError(f"[softshrink] expected lambd >= 0, got {width}")
-    return of_floats(_softshrink, "softshrink", x, False, width)
+    return of_floats(_softshrink, "softshrink", input, False, width)
 
 
 @pointwise
@@ -179,10 +179,10 @@ def _threshold(x: Any, least: Any, value: Any) -> Any:
     return where(le(x, least), value, x)
 
 
-def threshold(x: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x above the threshold, elsewhere ``value``."""
     least, other = _number("threshold", "threshold", threshold), _number("threshold", "value", value)
-    return of_floats(_threshold, "threshold", x, inplace, least, other)
+    return of_floats(_threshold, "threshold", input, inplace, least, other)
 
 
 # -- a slope that is learned -------------------------------------------------------------------------------------
@@ -193,22 +193,22 @@ def _prelu(x: Any, slope: Any) -> Any:
     return where(gt(x, 0), x, x * slope)
 
 
-def prelu(x: Tensor, weight: Tensor, *, layout: str | None = None) -> Tensor:
+def prelu(input: Tensor, weight: Tensor, *, layout: str | None = None) -> Tensor:
     """x above 0, weight * x below; weight (1,), or (C,) with a slope for each channel. He et al., arXiv 1502.01852.
 
     Channels are the last axis, or with the layout ``"NCHW"`` the second.
     """
-    check_float("prelu", x, weight)
+    check_float("prelu", input, weight)
     if weight.numel() == 1:
         slope = reshape(weight, ())
     elif weight.ndim > 1:
         raise ShapeError(f"[prelu] expected a weight (1,) or (C,), got {weight.shape}")
     else:
-        axis = 1 if is_channels_first("prelu", layout) and x.ndim > 2 else x.ndim - 1
-        slope = reshape(weight, (-1, *(1,) * (x.ndim - 1 - axis)))
-        if x.ndim == 0 or x.shape[axis] != weight.shape[0]:
+        axis = 1 if is_channels_first("prelu", layout) and input.ndim > 2 else input.ndim - 1
+        slope = reshape(weight, (-1, *(1,) * (input.ndim - 1 - axis)))
+        if input.ndim == 0 or input.shape[axis] != weight.shape[0]:
             raise ShapeError(
-                f"[prelu] expected a weight of one element or of x.shape[{axis}], got x: {x.shape} and weight: "
+                f"[prelu] expected a weight of one element or of x.shape[{axis}], got x: {input.shape} and weight: "
                 f"{weight.shape}"
             )
-    return _prelu(x, slope)
+    return _prelu(input, slope)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 DIFFERENCES: dict[str, str] = {
     "Functions.inference_mode": "its tensors are ordinary ones",
-    "Tensor.to": "`non_blocking` and `memory_format` have no effect",
+    "Tensor.to": "`non_blocking` has no effect",
     "autograd.gradcheck": "forward mode, batched gradients and sparse tensors are refused",
     "autograd.gradgradcheck": "forward mode, batched gradients and sparse tensors are refused",
     "func.jacfwd": 'in reverse; `randomness="different"` is refused',

@@ -103,7 +103,7 @@ def names(family: Family) -> Iterator[str]:
 
 IGNORED = {
     "args", "capturable", "device", "differentiable", "dtype", "foreach", "forward_ad", "fused", "generator", "input",
-    "inplace", "kwargs", "layout", "memory_format", "names", "out", "pin_memory", "reduce", "requires_grad", "self",
+    "inplace", "kwargs", "layout", "names", "out", "pin_memory", "reduce", "requires_grad", "self",
     "size_average", "cls", "tensor", "x", "other",
 }  # fmt: skip
 """Arguments that are not compared: they are the first one, have the same place under another name, or name where and
