@@ -75,10 +75,10 @@ class FactMethods:
         """False: every element is stored."""
         return False
 
-    @property
-    def is_quantized(self: Any) -> bool:
-        """False."""
-        return False
+    is_mkldnn = is_nested = is_quantized = is_sparse_csr = property(lambda _: False, doc="False.")
+    is_ipu = is_maia = is_mps = is_mtia = is_vulkan = is_xla = is_xpu = property(
+        lambda _: False, doc="False: no engine runs there."
+    )
 
     @property
     def is_meta(self: Any) -> bool:

@@ -22,7 +22,8 @@ from alpha.models.parts import (
 )
 from alpha.models.registry import builder
 from alpha.models.windows import WindowPlan, joined, offset_numbers, split
-from alpha.nn.arguments import choice, empty_parameter, pair, positive
+from alpha.nn.arguments import choice, pair, positive
+from alpha.nn.places import empty_parameter
 
 _BATCH_NORM = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
 

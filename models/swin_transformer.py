@@ -14,7 +14,8 @@ from alpha.errors import ArgumentError, ShapeError
 from alpha.models.parts import MLP, ImageNetwork, Layers, Permute, StochasticDepth, draw_weights
 from alpha.models.registry import builder
 from alpha.models.windows import WindowPlan, joined, offset_numbers, split
-from alpha.nn.arguments import empty_parameter, pair, positive, probability
+from alpha.nn.arguments import pair, positive, probability
+from alpha.nn.places import empty_parameter
 
 _LAYER_NORM = partial(nn.LayerNorm, eps=1e-5)
 _STEEPEST = math.log(100.0)

@@ -13,7 +13,8 @@ from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.models.parts import MLP, Conv2dNormActivation, ImageNetwork, Layers, draw_weights
 from alpha.models.registry import builder
-from alpha.nn.arguments import empty_parameter, positive, probability
+from alpha.nn.arguments import positive, probability
+from alpha.nn.places import empty_parameter
 
 _LAYER_NORM = partial(nn.LayerNorm, eps=1e-6)
 _OLD_NAME = re.compile(r"(.*\.mlp)\.linear_([12])\.(.*)")

@@ -10,7 +10,7 @@ import alpha
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number
-from alpha.dtypes import is_integer
+from alpha.dtypes import DtypeLike, is_integer
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.functions.operands import check_float, check_tensor
@@ -18,6 +18,7 @@ from alpha.nn.arguments import positive
 from alpha.nn.containers import ModuleList, Sequential
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
+from alpha.nn.places import Device, placed
 
 _NAME = "AdaptiveLogSoftmaxWithLoss"
 
@@ -41,8 +42,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: where clusters begin, increasing; the first is the number of classes that the head scores itself.
         div_value: by which power the features of the clusters grow fewer.
         head_bias: whether the head has a bias.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
+    @placed
     def __init__(
         self,
         in_features: int,
@@ -50,6 +53,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: Sequence[int],
         div_value: float = 4.0,
         head_bias: bool = False,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__()
         self.in_features = positive(in_features, "in_features", _NAME)

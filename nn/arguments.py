@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from alpha import Tensor, default_engine, get_default_dtype
-from alpha.arguments import MAX_ELEMENTS, shape_of
+from alpha import Tensor
+from alpha.arguments import MAX_ELEMENTS
 from alpha.errors import ArgumentError, described
-from alpha.nn.parameter import Parameter
 
 Size = int | tuple[int, int]
 """One number for rows and columns, or (rows, columns)."""
@@ -71,13 +70,3 @@ def choice(value: Any, options: tuple[str, ...], name: str, layer: str) -> str:
         listed = ", ".join(f'"{option}"' for option in options)
         raise ArgumentError(f"[{layer}] expected {name} as one of {listed}, got {described(value)}")
     return str(value)
-
-
-def empty(*shape: int, dtype: np.dtype[Any] | None = None) -> Tensor:
-    """An uninitialised tensor of the default dtype, or of another, on the default engine."""
-    return default_engine().empty(shape_of("Parameter", (shape,)), dtype or get_default_dtype())
-
-
-def empty_parameter(*shape: int) -> Parameter:
-    """An uninitialised parameter of the default dtype on the default engine."""
-    return Parameter(empty(*shape))

@@ -5,14 +5,16 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError
 from alpha.functions.multi_head import Heads, Seen, attended
 from alpha.functions.operands import check_tensor
 from alpha.nn import init
-from alpha.nn.arguments import empty_parameter, positive, probability
+from alpha.nn.arguments import positive, probability
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 _NAME = "MultiheadAttention"
 
@@ -32,6 +34,7 @@ class MultiheadAttention(Module):
         add_zero_attn: whether one key and value of zeros are.
         kdim, vdim: lengths of keys and values; by default ``embed_dim``.
         batch_first: whether sequences are (batch, length, numbers) instead of (length, batch, numbers).
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
     in_proj_weight: Parameter | None
@@ -42,6 +45,7 @@ class MultiheadAttention(Module):
     bias_k: Parameter | None
     bias_v: Parameter | None
 
+    @placed
     def __init__(
         self,
         embed_dim: int,
@@ -53,6 +57,8 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__()
         self.embed_dim = size = positive(embed_dim, "embed_dim", _NAME)

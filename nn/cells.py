@@ -9,13 +9,15 @@ import alpha
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.operands import check_tensor
 from alpha.functions.recurrent import Steps, recurrent
 from alpha.nn import init
-from alpha.nn.arguments import choice, empty_parameter, positive
+from alpha.nn.arguments import choice, positive
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 
 class RNNCellBase(Module):
@@ -29,7 +31,16 @@ class RNNCellBase(Module):
 
     _kind: str
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool, num_chunks: int) -> None:
+    @placed
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        num_chunks: int,
+        device: Device = None,
+        dtype: DtypeLike = None,
+    ) -> None:
         """``num_chunks``: vectors as long as the state that a step's products have, 4 for the LSTM."""
         super().__init__()
         name = type(self).__name__
@@ -82,9 +93,19 @@ class RNNCell(RNNCellBase):
         hidden_size: length of the state.
         bias: whether biases are learned.
         nonlinearity: ``"tanh"`` or ``"relu"``.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh") -> None:
+    @placed
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Device = None,
+        dtype: DtypeLike = None,
+    ) -> None:
         self.nonlinearity = choice(nonlinearity, ("tanh", "relu"), "nonlinearity", "RNNCell")
         super().__init__(input_size, hidden_size, bias, num_chunks=1)
         self._kind = self.nonlinearity
@@ -103,7 +124,10 @@ class LSTMCell(RNNCellBase):
 
     _kind = "lstm"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+    @placed
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Device = None, dtype: DtypeLike = None
+    ) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=4)
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
@@ -119,7 +143,10 @@ class GRUCell(RNNCellBase):
 
     _kind = "gru"
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool = True) -> None:
+    @placed
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device: Device = None, dtype: DtypeLike = None
+    ) -> None:
         super().__init__(input_size, hidden_size, bias, num_chunks=3)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:

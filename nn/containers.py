@@ -68,9 +68,9 @@ class _Row(_Container):
             raise IndexingError(f"[{type(self).__name__}] expected an index within {len(names)} {kinds}, got {index}")
         return names[place]
 
-    def append(self, part: Any) -> Self:
+    def append(self, module: Any) -> Self:
         """Adds a part at the end; returns self."""
-        return self.extend([part])
+        return self.extend([module])
 
     def extend(self, parts: Iterable[Any]) -> Self:
         """Adds parts at the end: all of them, or none if one is invalid; returns self."""
@@ -79,10 +79,10 @@ class _Row(_Container):
         self._replace({**held, **{str(first + index): part for index, part in enumerate(parts)}})
         return self
 
-    def insert(self, index: int, part: Any) -> Self:
+    def insert(self, index: int, module: Any) -> Self:
         """Puts a part before a position and names all by their positions; returns self."""
         row = list(self)
-        row.insert(index, part)
+        row.insert(index, module)
         self._put(row)
         return self
 
@@ -203,10 +203,10 @@ class _Table(_Container):
         """Takes all parts out."""
         self._replace({})
 
-    def pop(self, name: str) -> Any:
+    def pop(self, key: str) -> Any:
         """Takes a part out and returns it."""
-        part = self[name]
-        del self[name]
+        part = self[key]
+        del self[key]
         return part
 
     def keys(self) -> KeysView[str]:

@@ -9,13 +9,15 @@ from typing import Any, ClassVar
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError
 from alpha.functions.conv import named_padding
 from alpha.geometry import Side
 from alpha.nn import init
-from alpha.nn.arguments import Sizes, choice, empty_parameter, positive, several
+from alpha.nn.arguments import Sizes, choice, positive, several
 from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 
 class ConvNd(ImageLayer):
@@ -84,6 +86,7 @@ class PlainConvNd(ConvNd):
 
     padding: str | tuple[int, ...]
 
+    @placed
     def __init__(
         self,
         in_channels: int,
@@ -95,6 +98,8 @@ class PlainConvNd(ConvNd):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         layout: str | None = None,
     ) -> None:
@@ -158,6 +163,7 @@ class Conv2d(PlainConvNd):
         groups: independent convolutions side by side, each over its share of the channels.
         bias: whether a bias is learned.
         padding_mode: ``"zeros"``, or ``"reflect"``, ``"replicate"``, ``"circular"``: as ``functional.pad`` has them.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
         layout: the order of axes, ``"NHWC"`` or ``"NCHW"`` (see ``alpha.set_image_layout``, whose layout it is by
             default): with ``"NCHW"`` images are (N, C, H, W) and the weight is (out_channels, in_channels, FH, FW).
     """
@@ -182,6 +188,7 @@ class ConvTransposeNd(ConvNd):
 
     transposed = True
 
+    @placed
     def __init__(
         self,
         in_channels: int,
@@ -194,6 +201,8 @@ class ConvTransposeNd(ConvNd):
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         layout: str | None = None,
     ) -> None:
@@ -241,6 +250,7 @@ class ConvTranspose2d(ConvTransposeNd):
         groups: independent convolutions side by side, each over its share of the channels.
         bias: whether a bias is learned.
         dilation: step from one tap of the filter to the next.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
     axes = 2

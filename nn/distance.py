@@ -5,11 +5,13 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
+from alpha.dtypes import DtypeLike
 from alpha.nn import init
-from alpha.nn.arguments import empty_parameter, positive
+from alpha.nn.arguments import positive
 from alpha.nn.function_layer import FunctionLayer
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 
 class CosineSimilarity(FunctionLayer, function=F.cosine_similarity, inputs=2):
@@ -30,12 +32,22 @@ class Bilinear(Module):
         in1_features, in2_features: lengths of the inputs' last axes.
         out_features: length of the result's last axis.
         bias: whether a bias is learned.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
     weight: Parameter
     bias: Parameter | None
 
-    def __init__(self, in1_features: int, in2_features: int, out_features: int, bias: bool = True) -> None:
+    @placed
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
+    ) -> None:
         super().__init__()
         self.in1_features = positive(in1_features, "in1_features", "Bilinear")
         self.in2_features = positive(in2_features, "in2_features", "Bilinear")

@@ -7,11 +7,13 @@ from typing import Any, Self
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number, whole
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.nn import init
-from alpha.nn.arguments import choice, empty_parameter, positive
+from alpha.nn.arguments import choice, positive
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 
 class _Table(Module):
@@ -56,7 +58,7 @@ class _Table(Module):
         self.reset_parameters()
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **options: Any) -> Self:
+    def _pretrained(cls, embeddings: Tensor, freeze: bool, **options: Any) -> Self:
         """A layer with a table that is given, (num_embeddings, embedding_dim); ``freeze``: it takes no gradient."""
         if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
             raise ShapeError(f"[{cls.__name__}] expected embeddings (rows, columns), got {type(embeddings).__name__}")
@@ -87,8 +89,11 @@ class Embedding(_Table):
         padding_idx: a row that starts at zero and gets no gradient; negative counts from the end.
         max_norm, norm_type, scale_grad_by_freq, sparse: as for ``functional.embedding``.
         _weight: the table to begin with.
+        _freeze: whether it takes no gradient.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
+    @placed
     def __init__(
         self,
         num_embeddings: int,
@@ -99,9 +104,35 @@ class Embedding(_Table):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
         _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         limits = (max_norm, norm_type, scale_grad_by_freq, sparse)
         super().__init__(num_embeddings, embedding_dim, padding_idx, *limits, _weight)
+        self.weight.requires_grad_(not flag("Embedding", "_freeze", _freeze))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
+        """A layer with a table that is given, (num_embeddings, embedding_dim); ``freeze``: it takes no gradient."""
+        return cls._pretrained(
+            embeddings,
+            freeze,
+            padding_idx=padding_idx,
+            max_norm=max_norm,
+            norm_type=norm_type,
+            scale_grad_by_freq=scale_grad_by_freq,
+            sparse=sparse,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """Integers of any shape to (..., embedding_dim)."""
@@ -112,6 +143,7 @@ class Embedding(_Table):
 class EmbeddingBag(_Table):
     """Sums, means or maxima of vectors of a table; arguments as for ``Embedding`` and ``functional.embedding_bag``."""
 
+    @placed
     def __init__(
         self,
         num_embeddings: int,
@@ -124,11 +156,39 @@ class EmbeddingBag(_Table):
         _weight: Tensor | None = None,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         self.mode = choice(mode, ("sum", "mean", "max"), "mode", "EmbeddingBag")
         self.include_last_offset = flag("EmbeddingBag", "include_last_offset", include_last_offset)
         limits = (max_norm, norm_type, scale_grad_by_freq, sparse)
         super().__init__(num_embeddings, embedding_dim, padding_idx, *limits, _weight)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """A layer with a table that is given, (num_embeddings, embedding_dim); ``freeze``: it takes no gradient."""
+        return cls._pretrained(
+            embeddings,
+            freeze,
+            max_norm=max_norm,
+            norm_type=norm_type,
+            scale_grad_by_freq=scale_grad_by_freq,
+            mode=mode,
+            sparse=sparse,
+            include_last_offset=include_last_offset,
+            padding_idx=padding_idx,
+        )
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         """Integers (bags, length), or (count,) with offsets, to (bags, embedding_dim)."""

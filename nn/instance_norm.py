@@ -7,13 +7,15 @@ from typing import ClassVar
 from alpha import Tensor, int64
 from alpha import functions as F
 from alpha.arguments import flag, number
+from alpha.dtypes import DtypeLike
 from alpha.errors import ShapeError
 from alpha.functions.operands import check_tensor
 from alpha.nn import init
-from alpha.nn.arguments import empty, positive, probability
+from alpha.nn.arguments import positive, probability
 from alpha.nn.function_layer import FunctionLayer
 from alpha.nn.layer_norm import Affine
 from alpha.nn.layout import ImageLayer
+from alpha.nn.places import Device, empty, placed
 
 
 class InstanceNorm(Affine, ImageLayer):
@@ -26,6 +28,7 @@ class InstanceNorm(Affine, ImageLayer):
     running_var: Tensor | None
     num_batches_tracked: Tensor | None  # stays 0, as PyTorch's: the average needs no count
 
+    @placed
     def __init__(
         self,
         num_features: int,
@@ -33,6 +36,8 @@ class InstanceNorm(Affine, ImageLayer):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         bias: bool = True,
         layout: str | None = None,
@@ -102,6 +107,7 @@ class InstanceNorm2d(InstanceNorm):
         affine: whether weight and bias are learned.
         track_running_stats: whether there are running statistics; without them each image's statistics are always used.
         bias: whether a bias is learned beside the weight.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
         layout: the order of axes, as for ``Conv2d``.
     """
 

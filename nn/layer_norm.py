@@ -8,12 +8,14 @@ from typing import Any
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
-from alpha.nn.arguments import empty_parameter, positive
+from alpha.nn.arguments import positive
 from alpha.nn.layout import ImageLayer
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 
 class Affine(Module):
@@ -48,14 +50,18 @@ class LayerNorm(Affine):
         eps: added to the variance.
         elementwise_affine: whether weight and bias are learned.
         bias: whether a bias is learned beside the weight.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
+    @placed
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         self.normalized_shape = _lengths("LayerNorm", normalized_shape)
         self.elementwise_affine = elementwise_affine = flag("LayerNorm", "elementwise_affine", elementwise_affine)
@@ -78,12 +84,19 @@ class RMSNorm(Module):
         normalized_shape: lengths of the axes that are normalised, and the weight's shape; an int for the last.
         eps: added to the mean of the squares; None for the distance from 1 to the next number of x's dtype.
         elementwise_affine: whether a weight is learned.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
     weight: Parameter | None
 
+    @placed
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _lengths("RMSNorm", normalized_shape)
@@ -132,15 +145,19 @@ class GroupNorm(Affine, ImageLayer):
         eps: added to the variance.
         affine: whether weight and bias, one per channel, are learned.
         bias: whether a bias is learned beside the weight.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
         layout: the order of axes, as for ``Conv2d``.
     """
 
+    @placed
     def __init__(
         self,
         num_groups: int,
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         bias: bool = True,
         layout: str | None = None,

@@ -6,9 +6,9 @@ from alpha import Tensor
 from alpha.errors import ShapeError
 from alpha.functions.images import channels_second, check_likely
 from alpha.layout import resolved
-from alpha.nn.arguments import empty
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import empty
 
 
 class ImageLayer(Module):

@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 from alpha import Tensor
 from alpha.arguments import flag, shape_of
 from alpha.changes import at_once, setting
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.images import channels_second
 from alpha.functions.operands import check_tensor
-from alpha.nn.arguments import Sizes, empty, positive
+from alpha.nn.arguments import Sizes, positive
 from alpha.nn.conv import (
     Conv1d,
     Conv2d,
@@ -25,6 +26,7 @@ from alpha.nn.conv import (
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.parameter import Buffer, Parameter
+from alpha.nn.places import Device, empty, placed
 
 
 class _Uninitialized:
@@ -62,12 +64,14 @@ class UninitializedParameter(_Uninitialized, Parameter):
 
     Args:
         requires_grad: whether backward fills ``.grad``.
+        device, dtype: where it is made, and of which floats; the defaults unless given.
     """
 
     __slots__ = ()
     _becomes = Parameter
 
-    def __init__(self, requires_grad: bool = True) -> None:
+    @placed
+    def __init__(self, requires_grad: bool = True, device: Device = None, dtype: DtypeLike = None) -> None:
         super().__init__(empty(0), requires_grad)
 
 
@@ -77,12 +81,16 @@ class UninitializedBuffer(_Uninitialized, Buffer):
     Args:
         requires_grad: whether backward fills ``.grad``.
         persistent: whether it is part of the state_dict.
+        device, dtype: where it is made, and of which floats; the defaults unless given.
     """
 
     __slots__ = ()
     _becomes = Buffer
 
-    def __init__(self, requires_grad: bool = False, persistent: bool = True) -> None:
+    @placed
+    def __init__(
+        self, requires_grad: bool = False, device: Device = None, dtype: DtypeLike = None, persistent: bool = True
+    ) -> None:
         super().__init__(empty(0), persistent=persistent)
         self.requires_grad = flag("UninitializedBuffer", "requires_grad", requires_grad)
 
@@ -154,7 +162,8 @@ class LazyLinear(LazyModule, Linear):
 
     cls_to_become = Linear
 
-    def __init__(self, out_features: int, bias: bool = True) -> None:
+    @placed
+    def __init__(self, out_features: int, bias: bool = True, device: Device = None, dtype: DtypeLike = None) -> None:
         super().__init__(1, out_features, bias)
         self.in_features = 0
         self._wait("weight", "bias")
@@ -193,6 +202,7 @@ class _LazyConvNd(LazyModule, ConvNd):
 class _LazyPlainConvNd(_LazyConvNd, PlainConvNd):
     """Those that are not transposed."""
 
+    @placed
     def __init__(
         self,
         out_channels: int,
@@ -203,6 +213,8 @@ class _LazyPlainConvNd(_LazyConvNd, PlainConvNd):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         layout: str | None = None,
     ) -> None:
@@ -234,6 +246,7 @@ class LazyConv3d(_LazyPlainConvNd, Conv3d):
 class _LazyConvTransposeNd(_LazyConvNd, ConvTransposeNd):
     """Those that are transposed."""
 
+    @placed
     def __init__(
         self,
         out_channels: int,
@@ -245,6 +258,8 @@ class _LazyConvTransposeNd(_LazyConvNd, ConvTransposeNd):
         bias: bool = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         layout: str | None = None,
     ) -> None:

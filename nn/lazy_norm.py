@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from alpha import Tensor
+from alpha.dtypes import DtypeLike
 from alpha.errors import ShapeError
 from alpha.nn.instance_norm import InstanceNorm, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from alpha.nn.layout import ImageLayer
 from alpha.nn.lazy import LazyModule
 from alpha.nn.norm import BatchNorm, BatchNorm1d, BatchNorm2d, BatchNorm3d
+from alpha.nn.places import Device, placed
 
 
 class _LazyNorm(LazyModule, ImageLayer):
@@ -45,12 +47,15 @@ class _LazyNorm(LazyModule, ImageLayer):
 class _LazyBatchNorm(_LazyNorm, BatchNorm):
     """Base of the lazy batch normalisations."""
 
+    @placed
     def __init__(
         self,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         bias: bool = True,
         layout: str | None = None,
@@ -85,12 +90,15 @@ class LazyBatchNorm3d(_LazyBatchNorm, BatchNorm3d):
 class _LazyInstanceNorm(_LazyNorm, InstanceNorm):
     """Base of the lazy instance normalisations; affine and with running statistics unless told otherwise."""
 
+    @placed
     def __init__(
         self,
         eps: float = 1e-5,
         momentum: float = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         bias: bool = True,
         layout: str | None = None,

@@ -7,10 +7,12 @@ import math
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
+from alpha.dtypes import DtypeLike
 from alpha.nn import init
-from alpha.nn.arguments import empty_parameter, positive
+from alpha.nn.arguments import positive
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 
 class Linear(Module):
@@ -22,12 +24,16 @@ class Linear(Module):
         in_features: length of the input's last axis.
         out_features: length of the result's last axis.
         bias: whether a bias is learned.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
     weight: Parameter
     bias: Parameter | None
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+    @placed
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device: Device = None, dtype: DtypeLike = None
+    ) -> None:
         super().__init__()
         self.in_features = positive(in_features, "in_features", "Linear")
         self.out_features = positive(out_features, "out_features", "Linear")

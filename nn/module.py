@@ -103,15 +103,15 @@ class Module(Hooked):
             )
         vars(self).update({"_buffer_names": {**self._buffer_names, name: persistent}, name: tensor})
 
-    def register_parameter(self, name: str, parameter: Parameter | None) -> None:
-        """``self.<name> = parameter``, for names made at run time."""
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """``self.<name> = param``, for names made at run time."""
         self._check_name(name, "register_parameter", vars(self))
-        if parameter is not None and not isinstance(parameter, Parameter):
+        if param is not None and not isinstance(param, Parameter):
             raise ArgumentError(
-                f"[register_parameter] expected a Parameter or None for {name}, got {type(parameter).__name__}: wrap "
+                f"[register_parameter] expected a Parameter or None for {name}, got {type(param).__name__}: wrap "
                 "it in nn.Parameter"
             )
-        setattr(self, name, parameter)
+        setattr(self, name, param)
 
     def add_module(self, name: str, module: Module | None) -> None:
         """``self.<name> = module``, for names made at run time."""
@@ -221,9 +221,9 @@ class Module(Hooked):
                 memo.add(module)
             yield path, module
 
-    def modules(self) -> Iterator[Module]:
-        """The module itself and all modules below, each once."""
-        return (module for _, module in self.named_modules())
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """The module itself and all modules below, each once unless ``remove_duplicate`` is False."""
+        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
 
     def _paths(self, prefix: str, above: tuple[Module, ...], seen: set[int] | None) -> Iterator[tuple[str, Module]]:
         """Below the modules ``above``; without those ``seen`` already, unless that is None."""
@@ -322,10 +322,10 @@ class Module(Hooked):
         """``to("cu32:0")``, or of another device; returns self."""
         return self.to(f"cu32:{device}")
 
-    def apply(self, function: Callable[[Module], Any]) -> Self:
-        """Calls ``function(module)`` for every module below, each once, and then for this one; returns self."""
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Calls ``fn(module)`` for every module below, each once, and then for this one; returns self."""
         for module in self._bottom_up(set()):
-            function(module)
+            fn(module)
         return self
 
     def _bottom_up(self, seen: set[int]) -> Iterator[Module]:

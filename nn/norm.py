@@ -7,11 +7,13 @@ from typing import ClassVar
 from alpha import Tensor, int64, no_grad
 from alpha import functions as F
 from alpha.arguments import flag, number
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
-from alpha.nn.arguments import empty, empty_parameter, positive
+from alpha.nn.arguments import positive
 from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty, empty_parameter, placed
 
 
 class BatchNorm(ImageLayer):
@@ -25,6 +27,7 @@ class BatchNorm(ImageLayer):
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
 
+    @placed
     def __init__(
         self,
         num_features: int,
@@ -32,6 +35,8 @@ class BatchNorm(ImageLayer):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
         *,
         bias: bool = True,
         layout: str | None = None,
@@ -153,6 +158,7 @@ class BatchNorm1d(BatchNorm):
         affine: whether weight and bias are learned.
         track_running_stats: whether there are running statistics; without them each batch's statistics are always used.
         bias: whether a bias is learned beside the weight.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
         layout: the order of axes, as for ``Conv2d``.
     """
 

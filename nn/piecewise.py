@@ -7,13 +7,15 @@ import warnings
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import number
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError
 from alpha.nn import init
 from alpha.nn.activation import InplaceActivation
-from alpha.nn.arguments import empty_parameter, positive
+from alpha.nn.arguments import positive
 from alpha.nn.layout import ImageLayer
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 
 
 class ReLU6(InplaceActivation):
@@ -177,12 +179,22 @@ class PReLU(ImageLayer):
     Args:
         num_parameters: 1, or the number of channels.
         init: the weight's first value.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
         layout: the order of axes, as for ``Conv2d``.
     """
 
     weight: Parameter
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, *, layout: str | None = None) -> None:
+    @placed
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: Device = None,
+        dtype: DtypeLike = None,
+        *,
+        layout: str | None = None,
+    ) -> None:
         super().__init__()
         self._set_layout(layout)
         self.num_parameters, self.init = (

@@ -11,14 +11,16 @@ import alpha
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
+from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.cells import CELLS
 from alpha.functions.operands import check_tensor
 from alpha.functions.recurrent import Steps, recurrent
 from alpha.nn import init
-from alpha.nn.arguments import choice, empty_parameter, positive, probability
+from alpha.nn.arguments import choice, positive, probability
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import Device, empty_parameter, placed
 from alpha.nn.utils.rnn import PackedSequence
 
 States = Tensor | tuple[Tensor, Tensor]
@@ -42,8 +44,10 @@ class RNNBase(Module):
         dropout: probability of dropout between layers, in training.
         bidirectional: whether each layer reads the sequences in both directions.
         proj_size: length of the LSTM's projected states; 0 for none.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
+    @placed
     def __init__(
         self,
         mode: str,
@@ -55,6 +59,8 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -218,6 +224,7 @@ class RNN(RNNBase):
     Arguments as for ``RNNBase``; ``nonlinearity``: ``"tanh"`` or ``"relu"``.
     """
 
+    @placed
     def __init__(
         self,
         input_size: int,
@@ -228,6 +235,8 @@ class RNN(RNNBase):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         self.nonlinearity = choice(nonlinearity, ("tanh", "relu"), "nonlinearity", "RNN")
         mode = f"RNN_{nonlinearity.upper()}"
@@ -242,6 +251,7 @@ class LSTM(RNNBase):
     ``RNNBase``; states are tuples (h, c).
     """
 
+    @placed
     def __init__(
         self,
         input_size: int,
@@ -252,6 +262,8 @@ class LSTM(RNNBase):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         options = bias, batch_first, dropout, bidirectional, proj_size
         super().__init__("LSTM", input_size, hidden_size, num_layers, *options)
@@ -264,6 +276,7 @@ class GRU(RNNBase):
     r, z, n; h' = (1 - z) * n + z * h. Arguments as for ``RNNBase``.
     """
 
+    @placed
     def __init__(
         self,
         input_size: int,
@@ -273,5 +286,7 @@ class GRU(RNNBase):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)

@@ -13,7 +13,7 @@ import alpha
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
-from alpha.dtypes import default_float, is_bool
+from alpha.dtypes import DtypeLike, default_float, is_bool
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.operands import check_tensor
 from alpha.nn import fusion, init
@@ -24,6 +24,7 @@ from alpha.nn.dropout import Dropout
 from alpha.nn.layer_norm import LayerNorm
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
+from alpha.nn.places import Device, placed
 
 Activation = str | Callable[[Tensor], Tensor]
 """``"relu"``, ``"gelu"``, or a function of a tensor."""
@@ -51,8 +52,10 @@ class _Layer(Module):
         batch_first: whether sequences are (batch, length, d_model) instead of (length, batch, d_model).
         norm_first: whether each part is normalised before it, instead of its sum with the residual behind it.
         bias: whether linear layers and normalisations have biases.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
+    @placed
     def __init__(
         self,
         d_model: int,
@@ -64,6 +67,8 @@ class _Layer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__()
         name = type(self).__name__
@@ -249,8 +254,10 @@ class Transformer(Module):
         batch_first: whether sequences are (batch, length, d_model) instead of (length, batch, d_model).
         norm_first: whether each part is normalised before it, instead of its sum with the residual behind it.
         bias: whether linear layers and normalisations have biases.
+        device, dtype: where the parameters are made, and of which floats; the defaults unless given.
     """
 
+    @placed
     def __init__(
         self,
         d_model: int = 512,
@@ -266,6 +273,8 @@ class Transformer(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
+        device: Device = None,
+        dtype: DtypeLike = None,
     ) -> None:
         super().__init__()
         sizes = d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias

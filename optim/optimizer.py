@@ -71,21 +71,21 @@ class Optimizer(Stateful):
         if "step" in vars(cls):
             cls.step = _counted(vars(cls)["step"])  # type: ignore[method-assign]
 
-    def add_param_group(self, group: Mapping[str, Any]) -> Self:
+    def add_param_group(self, param_group: Mapping[str, Any]) -> Self:
         """Adds a group: a dict with ``params`` and options; ArgumentError, and nothing changes, where it is wrong."""
-        if not isinstance(group, Mapping) or "params" not in group:
+        if not isinstance(param_group, Mapping) or "params" not in param_group:
             raise ArgumentError(
-                f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {described(group)}'
+                f'[{self._name}] expected a parameter group {{"params": [...], ...}}, got {described(param_group)}'
             )
-        for key in set(group) - set(self.defaults) - OF_SCHEDULERS - {"params"}:
+        for key in set(param_group) - set(self.defaults) - OF_SCHEDULERS - {"params"}:
             meant = get_close_matches(str(key), [*self.defaults, "params"], 1, 0.8)
             if meant:
                 raise ArgumentError(
                     f"[{self._name}] expected options among {', '.join(self.defaults)}, got {key}: write {meant[0]}, "
                     "or give what is no option another name"
                 )
-        params, names = self._params_and_names(group["params"])
-        complete: Group = {"params": params, **self.defaults, **{k: v for k, v in group.items() if k != "params"}}
+        params, names = self._params_and_names(param_group["params"])
+        complete: Group = {"params": params, **self.defaults, **{k: v for k, v in param_group.items() if k != "params"}}
         if names:
             complete["param_names"] = names
         self._check_params(params)

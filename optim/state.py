@@ -61,13 +61,13 @@ class Stateful(Hooked):
         found: dict[str, Any] = self._replaced(self._state_dict_post_hooks, made)
         return found
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Self:
         """Restores a state from ``state_dict`` (tensors or arrays), as copies; CheckpointError if it does not fit.
 
         An error or a KeyboardInterrupt finds all as before or all as after. PyTorch's own state fits too.
         """
         changes = Changes()
-        self.stage_state(state, changes)
+        self.stage_state(state_dict, changes)
         changes.make()
         for hook in tuple(self._load_post_hooks.values()):
             hook(self)

@@ -17,6 +17,9 @@ from alpha.functions.operands import copied
 from alpha.functions.shape import unsqueeze
 from alpha.tensor import Tensor
 
+Row = list | tuple | range
+"""What stands for a tensor of integers or bools in a key, within which a tuple is one too."""
+
 
 def resolved_key(name: str, x: Tensor, key: Any) -> tuple[Any, ...]:
     """The key as one entry per axis (slice, int, integer or bool Tensor) with None for new axes between them.
@@ -79,7 +82,7 @@ def _axes_taken(entry: Any) -> int:
     """How many of a tensor's axes a part of a key stands for, where it is no ellipsis."""
     if entry is None or entry is Ellipsis or _is_flag(entry):
         return 0
-    array = np.asarray(entry) if isinstance(entry, list) else entry
+    array = np.asarray(entry) if isinstance(entry, Row) else entry
     is_of_bools = isinstance(array, Tensor | np.ndarray) and dtypes.is_bool(array.dtype)
     return array.ndim if is_of_bools else 1
 
@@ -101,14 +104,14 @@ def is_mask(entry: Any) -> bool:
 
 
 def _entry(name: str, x: Tensor, entry: Any) -> Any:
-    """One part of a key: lists and arrays as tensors, integers of any kind as ints."""
+    """One part of a key: rows and arrays as tensors, integers of any kind as ints."""
     if type(entry) is int or entry is None or entry is Ellipsis:
         return entry
     if isinstance(entry, slice):
         return _slice_of_ints(name, entry)
-    if isinstance(entry, list | np.ndarray):
-        array = as_array(name, entry)
-        empty = isinstance(entry, list) and array.size == 0  # of which NumPy makes floats
+    if isinstance(entry, Row | np.ndarray):
+        array = as_array(name, list(entry) if isinstance(entry, range) else entry)
+        empty = isinstance(entry, Row) and array.size == 0  # of which NumPy makes floats
         entry = tensor(array.astype(dtypes.default_int) if empty else array, engine=x.engine)
     if isinstance(entry, Tensor):
         x.engine.check_owner(name, entry)

@@ -13,7 +13,8 @@ from alpha import Tensor, no_grad
 from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
-from alpha.nn.arguments import choice, empty_parameter, positive
+from alpha.nn.arguments import choice, positive
+from alpha.nn.places import empty_parameter
 from alpha.nn.containers import ModuleList, Sequential
 from alpha.nn.linear import Linear
 from alpha.nn.models import training

@@ -14,7 +14,8 @@ from alpha import Tensor, no_grad
 from alpha import functions as F
 from alpha.errors import ShapeError
 from alpha.nn import init
-from alpha.nn.arguments import empty, empty_parameter, positive
+from alpha.nn.arguments import positive
+from alpha.nn.places import empty, empty_parameter
 from alpha.nn.models import training
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter

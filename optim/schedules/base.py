@@ -192,13 +192,13 @@ class LRScheduler:
         known = {"optimizer", "base_lrs", "last_epoch", "_last_lr", "_is_initial"}
         return [name for name, value in vars(self).items() if name not in known and _is_data(value)]
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> Self:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> Self:
         """Restores a state from ``state_dict`` and sets the rates; CheckpointError if it does not fit.
 
         An error or a KeyboardInterrupt finds all as before or all as after.
         """
         changes = Changes()
-        self.stage_state(state, changes)
+        self.stage_state(state_dict, changes)
         changes.make()
         return self
 
