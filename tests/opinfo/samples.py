@@ -82,6 +82,7 @@ def tried(operation: Any, function: Callable[..., Any], sample: Any, dtype: str)
     except Exception:
         return "skipped"
     pairs: dict[int, tuple[Any, alpha.Tensor]] = {}
+    alpha.manual_seed(0)  # the same vectors for svd_lowrank in each run
     try:
         result = function(*converted(list(given), pairs), **converted(dict(sample.kwargs), pairs))
         results = flat(sample.output_process_fn_grad(result))
@@ -174,7 +175,7 @@ def converted(value: Any, pairs: dict[int, tuple[Any, alpha.Tensor]]) -> Any:
         return type(value)([converted(one, pairs) for one in value])
     if isinstance(value, dict):
         return {key: converted(one, pairs) for key, one in value.items()}
-    if isinstance(value, torch.dtype):
+    if isinstance(value, torch.dtype | torch.memory_format):
         return getattr(alpha, str(value).partition(".")[2], value)
     if isinstance(value, torch.device):
         return alpha.device(str(value))

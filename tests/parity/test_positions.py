@@ -66,7 +66,12 @@ def test_methods_of_layers_too(name: str) -> None:
     from alpha import nn
 
     theirs, ours = getattr(torch.nn, name), getattr(nn, name)
-    others = {"load_state_dict": "assign", "extend": "parts", "update": "parts"}  # what we lack; our own names
+    others = {
+        "load_state_dict": "assign",
+        "extend": "parts",
+        "update": "parts",
+        "pop": "index",
+    }  # lacking, or ours
     for method in (one for one in dir(theirs) if not one.startswith("_") and callable(getattr(ours, one, None))):
         expected, got = positional(getattr(theirs, method)), positional(getattr(ours, method))
         if expected and got is not None and method not in ("forward", "type", "to_empty"):

@@ -456,7 +456,7 @@ class Samples:
             "strided": {"offset": 0, "shape": (3,), "strides": (1,)},
             "backward": {"gradient": self.floats(2, 3, grad=False), "retain_graph": False},
             "requires_grad_": {"requires_grad": True}, "register_hook": {"hook": lambda grad: grad},
-            **{name: {"memory_format": None} for name in _CASTS},
+            **{name: {"memory_format": alpha.contiguous_format} for name in (*_CASTS, "cpu")},
             "numpy": {"self": flat, "force": False}, "stride": {"dim": 0},
             "fill_diagonal_": {"self": flat, "fill_value": 1.0, "wrap": False},
             "unfold": {"dimension": 1, "size": 2, "step": 1},
