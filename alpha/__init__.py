@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,20 @@ from alpha.random import Generator, manual_seed
 from alpha.search import get_search, set_search
 from alpha.serialization import load, save
 from alpha.settings import *  # noqa: F403
+from alpha.sizes import Size
 from alpha.tensor import Tensor
+from alpha.typed_tensors import (
+    BFloat16Tensor,
+    BoolTensor,
+    ByteTensor,
+    CharTensor,
+    DoubleTensor,
+    FloatTensor,
+    HalfTensor,
+    IntTensor,
+    LongTensor,
+    ShortTensor,
+)
 
 if TYPE_CHECKING:
     from alpha import array_api as array_api
@@ -79,15 +93,27 @@ double, half, long, short = float64, float16, int64, int16
 cfloat, cdouble = complex64, complex128
 bool, float, int = bool_, float32, int32
 
+e, inf, nan, newaxis, pi = math.e, math.inf, math.nan, None, math.pi
 channels_last, channels_last_3d = memory_format.channels_last, memory_format.channels_last_3d
 contiguous_format, preserve_format = memory_format.contiguous_format, memory_format.preserve_format
 
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
     "Engine",
     "Function",
     "Generator",
+    "Size",
     "Tensor",
     "autograd",
     "bfloat16",

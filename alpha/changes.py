@@ -53,7 +53,9 @@ def appending(items: list[Any], value: Any) -> Action:
 
 def versions(tensors: Iterable[Tensor]) -> list[Action]:
     """The actions that give new versions to the storages of tensors that are written to."""
-    return [(setattr, storage, "version", storage.version + 1) for storage in [tensor.storage for tensor in tensors]]
+    storages = [tensor.storage for tensor in tensors]
+    repeated = [(storage.repeat,) for storage in storages if storage.is_mirrored]
+    return [*[(setattr, storage, "version", storage.version + 1) for storage in storages], *repeated]
 
 
 class Changes:

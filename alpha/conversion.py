@@ -66,8 +66,12 @@ def _of_torch(data: Any) -> np.ndarray[Any, Any]:
 def _check_held(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
     """ArgumentError where one of some numbers is beyond an integer dtype, or no number."""
     least, most = dtypes.limits(dtype)
-    whole = np.trunc(array) if dtypes.is_float(array.dtype) else array
-    beyond = ~((whole >= least) & (whole < most + 1))  # of NaN it is true
+    if dtypes.is_float(array.dtype):
+        whole = np.trunc(array)
+        beyond = ~((whole >= least) & (whole < float(most + 1)))  # of NaN it is true
+    else:
+        known = np.iinfo(array.dtype) if array.dtype.kind in "iu" else np.iinfo(np.uint8)  # bools are 0 and 1
+        beyond = (array < max(least, known.min)) | (array > min(most, known.max))
     if beyond.any():
         found = described(array[beyond][0].item())
         raise ArgumentError(

@@ -7,8 +7,19 @@ from typing import Any
 from alpha import engines, random
 from alpha.engine import Engine
 from alpha.errors import EngineError
+from alpha.typed_tensors import typed
 
 __all__ = [
+    "BFloat16Tensor",
+    "BoolTensor",
+    "ByteTensor",
+    "CharTensor",
+    "DoubleTensor",
+    "FloatTensor",
+    "HalfTensor",
+    "IntTensor",
+    "LongTensor",
+    "ShortTensor",
     "current_device",
     "device_count",
     "empty_cache",
@@ -23,6 +34,11 @@ __all__ = [
     "reset_peak_memory_stats",
     "synchronize",
 ]
+
+BFloat16Tensor, BoolTensor, ByteTensor = typed("BFloat16", "cuda"), typed("Bool", "cuda"), typed("Byte", "cuda")
+CharTensor, DoubleTensor, FloatTensor = typed("Char", "cuda"), typed("Double", "cuda"), typed("Float", "cuda")
+HalfTensor, IntTensor, LongTensor = typed("Half", "cuda"), typed("Int", "cuda"), typed("Long", "cuda")
+ShortTensor = typed("Short", "cuda")
 
 
 def _engine(place: Any) -> Engine:

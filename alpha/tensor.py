@@ -23,6 +23,7 @@ from alpha.errors import (
 )
 from alpha.hooks import RemovableHandle
 from alpha.memory_formats import memory_format, order_of_one
+from alpha.sizes import Size
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -50,6 +51,8 @@ class Storage:
         "waiting",
     )
 
+    is_mirrored = False  # whether another storage holds the same: see alpha.mirrors
+
     def __init__(self, engine: Engine, pool: MemoryPool, nbytes: int) -> None:
         self._block, self._loan = pool.lend(nbytes)  # the block returns to the pool when the loan is dropped
         self.engine = engine
@@ -67,6 +70,9 @@ class Storage:
         ``changes.versions`` does this where an interrupt must find all of a change made or none.
         """
         self.version += writes
+
+    def repeat(self) -> None:
+        """Repeats what was written in the storages that hold the same."""
 
 
 class Tensor(Methods):
@@ -96,12 +102,16 @@ class Tensor(Methods):
     __array_priority__ = 1000
     __hash__ = object.__hash__
 
-    def __init__(self, storage: Storage, offset: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
-        self.storage = storage
-        self.offset = offset
-        self.shape = shape
-        self.strides = strides
-        self.dtype = dtype
+    def __init__(
+        self, storage: Any = None, offset: Any = None, shape: Any = None, strides: Any = None, dtype: Any = None
+    ) -> None:
+        if dtype is None:
+            storage, offset, shape, strides, dtype = _parts_of(storage, offset, shape, strides)
+        self.storage: Storage = storage
+        self.offset: int = offset
+        self.shape: Shape = shape
+        self.strides: Shape = strides
+        self.dtype: np.dtype[Any] = dtype
         self.requires_grad = False
         self.grad: Tensor | None = None
         self._node: Function | None = None
@@ -183,8 +193,8 @@ class Tensor(Methods):
         return math.prod(self.shape)
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or the length of one axis."""
-        return self.shape if dim is None else self.shape[one_axis("size", dim, len(self.shape))]
+        """The shape as a ``Size``, or the length of one axis."""
+        return Size(self.shape) if dim is None else self.shape[one_axis("size", dim, len(self.shape))]
 
     def stride(self, dim: int | None = None) -> Any:
         """Elements from one entry to the next along each axis, or along one."""
@@ -323,6 +333,14 @@ class Tensor(Methods):
 
     def _enter(self, node: Function, output: int) -> None:
         self._node, self._output, self.requires_grad = node, output, True
+
+
+def _parts_of(*args: Any) -> tuple[Any, ...]:
+    """The parts of the tensor that PyTorch's ``Tensor(data)`` or ``Tensor(2, 3)`` is."""
+    from alpha.typed_tensors import made  # here: what it imports imports this module
+
+    x = made("Tensor", tuple([one for one in args if one is not None]), dtypes.default_float)
+    return x.storage, x.offset, x.shape, x.strides, x.dtype
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Shape:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag, number, whole
-from alpha.errors import ArgumentError, ShapeError
+from alpha.errors import ShapeError
 from alpha.functions.operands import check_float
 from alpha.nn.arguments import choice
 from alpha.nn.layout import ImageLayer
@@ -153,14 +153,11 @@ class GLU(Module):
 
 
 class _AlongAxis(Module):
-    """Base of softmax and its relatives. ArgumentError where no axis is named."""
+    """Base of softmax and its relatives; without ``dim`` it is the axis that ``functional.softmax`` takes then."""
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
-        name = type(self).__name__
-        if dim is None:
-            raise ArgumentError(f"[{name}] expected dim, the axis to normalise along, got none: -1 is the last")
-        self.dim = whole(name, "dim", dim)
+        self.dim = None if dim is None else whole(type(self).__name__, "dim", dim)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}"

@@ -20,8 +20,12 @@ class _Container(Module):
 
     _kind: ClassVar[type] = Module
 
+    def _may_be(self, name: str, value: Any) -> bool:
+        """Whether a value under a name is a part."""
+        return isinstance(value, self._kind)
+
     def _held(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, self._kind)}
+        return {name: value for name, value in vars(self).items() if self._may_be(name, value)}
 
     def _part(self, part: Any) -> Any:
         """What is held of a given part."""
@@ -29,12 +33,12 @@ class _Container(Module):
 
     def _replace(self, parts: dict[Any, Any]) -> None:
         """Replaces all parts by these, by name; if one of them is invalid, raises an error and keeps the old ones."""
-        others = {name: value for name, value in vars(self).items() if not isinstance(value, self._kind)}
+        others = {name: value for name, value in vars(self).items() if not self._may_be(name, value)}
         known, function = {**others, **self._held()}, f"add_{self._kind.__name__.lower()}"
         new = {name: self._part(part) for name, part in parts.items()}
         for name, part in new.items():
             self._check_name(name, function, known)
-            if not isinstance(part, self._kind):
+            if not self._may_be(name, part):
                 raise ArgumentError(
                     f"[{function}] expected a {self._kind.__name__} for {name!r}, got {type(part).__name__}"
                 )
@@ -49,7 +53,10 @@ class _Container(Module):
 
 
 class _Row(_Container):
-    """Parts in a row."""
+    """Parts in a row; None may stand where there is none."""
+
+    def _may_be(self, name: str, value: Any) -> bool:
+        return isinstance(value, self._kind) or (value is None and name.isdecimal())
 
     def _put(self, parts: Iterable[Any]) -> None:
         """Replaces the row by these parts, named by their positions."""
@@ -259,11 +266,18 @@ class _Parameters(_Container):
 
     def extra_repr(self) -> str:
         """Names with shapes and dtypes."""
-        return ", ".join(f"({name}): {part.dtype}{part.shape}" for name, part in self._held().items())
+        parts = [(name, part) for name, part in self._held().items() if isinstance(part, Parameter)]
+        return ", ".join(f"({name}): {part.dtype}{part.shape}" for name, part in parts)
 
 
 class ParameterList(_Parameters, _Row):
-    """A list of parameters, which belong to the module whose attribute it is; tensors become parameters."""
+    """A list of parameters, which belong to the module whose attribute it is; tensors become parameters.
+
+    Modules, such as further lists, may stand among them.
+    """
+
+    def _may_be(self, name: str, value: Any) -> bool:
+        return isinstance(value, Module) or super()._may_be(name, value)
 
     def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from alpha import dtypes
-from alpha.arguments import flag, whole
+from alpha.arguments import MAX_ELEMENTS, flag, whole
 from alpha.array_api.promotion import Device
 from alpha.errors import ArgumentError
 from alpha.functions import creation, diagonals, exchange, grids
@@ -89,7 +89,8 @@ def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DtypeLike = None, device: Device = None
 ) -> Tensor:
     """Ones on the diagonal that begins ``k`` columns further right, zeros elsewhere."""
-    kind, right = _dtype(dtype), whole("eye", "k", k)
+    within = max(-MAX_ELEMENTS, min(k, MAX_ELEMENTS)) if isinstance(k, int) else k  # beyond, there is no diagonal
+    kind, right = _dtype(dtype), whole("eye", "k", within)
     if not right:
         return creation.eye(n_rows, n_cols, dtype=kind, device=device)
     rows, columns = (

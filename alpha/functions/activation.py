@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from alpha import dtypes
@@ -18,6 +19,7 @@ from alpha.functions.primitives import EXPRESSIONS
 from alpha.functions.shape import reshape
 from alpha.functions.splitting import split
 from alpha.launches import SOFTMAX
+from alpha.layout import is_channels_first
 from alpha.tensor import Tensor
 
 __all__ = [
@@ -318,7 +320,8 @@ class Softmax(Function):
 def softmax(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow, in another dtype if one is given.
 
-    ArgumentError where no axis is named.
+    Where no axis is named it is PyTorch's: 0 for 0, 1 and 3 axes, else 1, with a warning; ArgumentError for images with
+    channels last.
     """
     input = input if dtype is None else cast(input, dtype)
     found: Tensor | None = SOFTMAX.launch_outside(input, dim, False)
@@ -335,18 +338,28 @@ def softmin(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | Non
 def log_softmax(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """x - log(sum(exp(x))) along an axis, without overflow, in another dtype if one is given.
 
-    ArgumentError where no axis is named.
+    Where no axis is named it is PyTorch's: 0 for 0, 1 and 3 axes, else 1, with a warning; ArgumentError for images with
+    channels last.
     """
     input = input if dtype is None else cast(input, dtype)
     found: Tensor | None = SOFTMAX.launch_outside(input, dim, True)
     return _along("log_softmax", input, dim, True) if found is None else found
 
 
+def _unsaid_axis(function: str, x: Tensor) -> int:
+    """The axis that PyTorch takes where none is named, with a warning; ArgumentError for images with channels last."""
+    if x.ndim > 3 and not is_channels_first(function, None):
+        raise ArgumentError(f"[{function}] expected dim, the axis to normalise along, got none: -1 is the last")
+    axis = 0 if x.ndim in (0, 1, 3) else 1
+    warnings.warn(f"[{function}] expected dim, the axis to normalise along, got none: took {axis}", stacklevel=4)
+    return axis
+
+
 def _along(function: str, x: Tensor, dim: int | None, log: bool) -> Tensor:
     """Softmax or its logarithm, whose launches get to know the axis as it was given."""
     check_float(function, x)
     if dim is None:
-        raise ArgumentError(f"[{function}] expected dim, the axis to normalise along, got none: -1 is the last")
+        dim = _unsaid_axis(function, x)
     axis = one_axis(function, dim, max(x.ndim, 1))
     if x.ndim == 0:  # as if it had one axis
         return reshape(call(Softmax, reshape(x, (1,)), axis, log), ())

@@ -24,6 +24,7 @@ from alpha.functions.casting import cast
 from alpha.functions.operands import call, check_tensor, check_value, compute, is_bool, operands, sum_to
 from alpha.functions.primitives import EXPRESSIONS, PRIMITIVES, launchable
 from alpha.launches import COPY_INTO, Launches
+from alpha.mirrors import is_in_use_twice
 from alpha.tensor import Tensor
 
 __all__ = ["add_", "copy_", "div_", "mul_", "sub_"]
@@ -38,6 +39,7 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
     """
     base, record = _checked(name, x, args)
     out: Tensor | None = None
+    x.storage.waiting = None  # the function may save the contents that it writes: they are not those waited for
     try:
         out = call(function, alias_of(x), *args, **kwargs)
         x.storage.touch()
@@ -77,6 +79,11 @@ def changed_in_graph(name: str, x: Tensor, others: Sequence[Any]) -> tuple[Tenso
         raise GraphError(
             f"[{name}] expected a tensor that is not a leaf of the graph, got one that requires grad (or a view of "
             "one): work on a .clone(), or within no_grad()"
+        )
+    if record and is_in_use_twice(x):
+        raise GraphError(
+            f"[{name}] expected a tensor with memory of its own in the graph, got images that lie channels last, or a "
+            "view of them that had to be copied: make the view by .reshape, or write to a .clone()"
         )
     if record and base is not x and x._base_version < 0:
         raise GraphError(

@@ -17,7 +17,7 @@ from alpha.functions.operands import copied
 from alpha.functions.shape import unsqueeze
 from alpha.tensor import Tensor
 
-Row = list | tuple | range
+Row = (list, tuple, range)
 """What stands for a tensor of integers or bools in a key, within which a tuple is one too."""
 
 
@@ -109,7 +109,7 @@ def _entry(name: str, x: Tensor, entry: Any) -> Any:
         return entry
     if isinstance(entry, slice):
         return _slice_of_ints(name, entry)
-    if isinstance(entry, Row | np.ndarray):
+    if isinstance(entry, (*Row, np.ndarray)):
         array = as_array(name, list(entry) if isinstance(entry, range) else entry)
         empty = isinstance(entry, Row) and array.size == 0  # of which NumPy makes floats
         entry = tensor(array.astype(dtypes.default_int) if empty else array, engine=x.engine)

@@ -161,6 +161,8 @@ def _by_axis(shape: Shape, counts: Shape) -> tuple[Shape, Shape, Shape]:
 def _value(x: Tensor, value: Any) -> Any:
     """A number that the tensor holds."""
     number = python_number("pad", value)
+    if isinstance(number, float) and number.is_integer() and not dtypes.is_float(x.dtype):
+        number = int(number)  # 0.0, which pads integers too
     if dtypes.category(dtypes.of_scalar(number)) > dtypes.category(x.dtype):
         raise DtypeError(f"[pad] expected a number that {x.dtype} can hold, got {number!r}: cast x first")
     check_value("pad", number, x.dtype)

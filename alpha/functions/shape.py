@@ -14,6 +14,8 @@ from alpha.arguments import Shape, all_axes, one_axis, shape_of
 from alpha.autograd import Function, enters_graph, view_of
 from alpha.errors import ShapeError, described
 from alpha.functions.operands import broadcast_strides, broadcast_view, call, check_tensor, sum_to
+from alpha.layout import is_channels_first
+from alpha.mirrors import mirror
 from alpha.tensor import Tensor, dense_strides
 
 __all__ = [
@@ -148,8 +150,10 @@ def reshape(input: Tensor, shape: Any) -> Tensor:
 def view(x: Tensor, shape: Any) -> Tensor:
     """The same memory under another shape, one length of which may be -1; or, given a dtype, its bits read as that.
 
-    ShapeError where no strides give the elements in row-major order: ``reshape`` then copies them. What is read as
-    another dtype is outside the graph; its last axis is as much longer or shorter as its numbers are smaller or larger.
+    ShapeError where no strides give the elements in row-major order: ``reshape`` then copies them. So does ``view`` of
+    images with PyTorch's layout, which lie in memory channels last: writes to one of both are then repeated in the
+    other. What is read as another dtype is outside the graph; its last axis is as much longer or shorter as its numbers
+    are smaller or larger.
     """
     check_tensor("view", x)
     if not isinstance(shape, tuple | list | int | np.integer):
@@ -157,12 +161,23 @@ def view(x: Tensor, shape: Any) -> Tensor:
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)("view", x.shape, given)
     strides = view_strides(x.shape, x.strides, wanted)
+    if strides is None and _lies_channels_last(x):
+        out = call(Reshape, x, wanted) if _in_graph(x) else _reshaped(x, wanted)
+        mirror(x, out)
+        return out
     if strides is None:
         raise ShapeError(
             f"[view] expected a shape that fits the strides, got {wanted} for shape {x.shape} with strides "
             f"{x.strides}: use .reshape, which copies"
         )
     return call(Reshape, x, wanted) if _in_graph(x) else view_of(x, x.offset, wanted, strides)
+
+
+def _lies_channels_last(x: Tensor) -> bool:
+    """Whether the layout is PyTorch's, and x may be images or filters that lie in memory channels last."""
+    if x.ndim < 3 or not is_channels_first("view", None):
+        return False
+    return x.strides[1] == min(stride for n, stride in zip(x.shape, x.strides, strict=True) if n > 1)
 
 
 def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Tensor:

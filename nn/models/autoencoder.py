@@ -14,13 +14,13 @@ from alpha import functions as F
 from alpha.errors import ArgumentError, ShapeError
 from alpha.nn import init
 from alpha.nn.arguments import choice, positive
-from alpha.nn.places import empty_parameter
 from alpha.nn.containers import ModuleList, Sequential
 from alpha.nn.linear import Linear
 from alpha.nn.models import training
 from alpha.nn.models.mlp import ACTIVATIONS, MLP, check_sizes, copy_linear
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import empty_parameter
 
 _LEARNING_RATE = 1e-3
 

@@ -15,10 +15,10 @@ from alpha import functions as F
 from alpha.errors import ShapeError
 from alpha.nn import init
 from alpha.nn.arguments import positive
-from alpha.nn.places import empty, empty_parameter
 from alpha.nn.models import training
 from alpha.nn.module import Module
 from alpha.nn.parameter import Parameter
+from alpha.nn.places import empty, empty_parameter
 
 Statistics = tuple[Tensor, Tensor, Tensor]
 """Shaped as weight, visible_bias and hidden_bias."""

@@ -289,3 +289,30 @@ def test_training_takes_nothing_from_the_system_once_it_runs() -> None:
             assert engine.memory.hits == engine.memory.requests and engine.memory.held == held
             peaks.append(engine.memory.peak)
     assert max(peaks) - min(peaks) <= 1 << 20  # which block of a size serves varies, not more
+
+
+IN_PLACE = {
+    "relu": lambda y: F.relu(y, inplace=True),
+    "leaky_relu": lambda y: F.leaky_relu(y, 0.1, inplace=True),
+    "elu": lambda y: alpha.nn.functional.elu(y, inplace=True),
+    "hardswish": lambda y: alpha.nn.functional.hardswish(y, inplace=True),
+    "silu": lambda y: F.silu(y, inplace=True),
+    "tanh_": lambda y: y.tanh_(),
+    "mul_": lambda y: y.mul_(y.detach().clone()),
+    "a view": lambda y: (y[:, 1:].sigmoid_(), y)[1],
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_function_in_place_behind_it(name: str) -> None:
+    """What is saved by a function that overwrites the result is no result any more."""
+    data = draw((4, 3, 5, 7), np.float64)
+    grads = []
+    for clones in (False, True):
+        x, weight, bias = (alpha.tensor(data[key]).requires_grad_() for key in ("x", "weight", "bias"))
+        y = F.batch_norm(x, None, None, weight, bias, training=True)
+        out = IN_PLACE[name](y.clone() if clones else y)
+        (out * alpha.tensor(data["dy"])).sum().backward()
+        grads.append([np.asarray(one.grad) for one in (x, weight, bias)])
+    for mine, expected in zip(*grads, strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-11)

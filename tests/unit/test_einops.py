@@ -54,3 +54,34 @@ def test_either_may_be_imported_first(imports: str) -> None:
     code = f"{imports}\nprint(einops.rearrange(alpha.zeros(2, 3), 'a b -> b a').shape)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.split("\n")[0] == "(3, 2)"
+
+
+@pytest.mark.needs("torch")
+def test_layers_are_pytorchs(rng: np.random.Generator) -> None:
+    import torch
+    from einops.layers import torch as theirs
+
+    from alpha import nn
+    from alpha.utils import einops_layers as ours
+
+    x = rng.standard_normal((2, 6, 4, 3))
+    for name, arguments, lengths in (
+        ("Rearrange", ("b (h k) w c -> b h (w c) k",), {"k": 2}),
+        ("Reduce", ("b h w c -> b c", "mean"), {}),
+        ("EinMix", ("b h w c -> b h w d",), {"weight_shape": "c d", "bias_shape": "d", "c": 3, "d": 5}),
+        ("EinMix", ("b (h k) w c -> b (k h) w",), {"weight_shape": "h c", "k": 2, "h": 3, "c": 3}),
+    ):
+        layer, twin = getattr(ours, name)(*arguments, **lengths), getattr(theirs, name)(*arguments, **lengths).double()
+        assert [n for n, _ in layer.named_parameters()] == [n for n, _ in twin.named_parameters()]
+        layer = nn.Sequential(layer).double()
+        for mine, other in zip(layer.parameters(), twin.parameters(), strict=True):
+            assert mine.shape == tuple(other.shape) and mine.abs().max().item() > 0
+            mine.data.copy_(alpha.tensor(other.detach().numpy()))
+        given, same = alpha.tensor(x).requires_grad_(), torch.tensor(x, requires_grad=True)
+        y, expected = layer(given), twin(same)
+        np.testing.assert_allclose(np.asarray(y.detach()), expected.detach().numpy(), rtol=1e-12)
+        y.square().sum().backward()
+        expected.square().sum().backward()
+        assert given.grad is not None and same.grad is not None
+        np.testing.assert_allclose(np.asarray(given.grad), same.grad.numpy(), rtol=1e-10)
+        assert repr(layer[0]) == repr(twin)
