@@ -68,7 +68,7 @@ def test_the_plain_constructor_takes_the_default_dtype() -> None:
 def test_sizes_are_tuples() -> None:
     size = alpha.ones(2, 3, 4).size()
     assert size == (2, 3, 4) == alpha.Size([2, 3, 4]) and hash(size) == hash((2, 3, 4))
-    assert size.numel() == 24 and size[1:].numel() == 12 and (size + (5,)).numel() == 120 and size[0] == 2
+    assert size.numel() == 24 and size[1:].numel() == 12 and size.__add__((5,)).numel() == 120 and size[0] == 2
     assert repr(size) == "alpha.Size([2, 3, 4])" and type(alpha.zeros(size).shape) is tuple
     assert pickle.loads(pickle.dumps(size)) == size and copy.deepcopy(size).numel() == 24
 
