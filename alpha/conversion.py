@@ -70,7 +70,7 @@ def _check_held(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
         whole = np.trunc(array)
         beyond = ~((whole >= least) & (whole < float(most + 1)))  # of NaN it is true
     else:
-        known = np.iinfo(array.dtype) if array.dtype.kind in "iu" else np.iinfo(np.uint8)  # bools are 0 and 1
+        known = np.iinfo(array.dtype if np.issubdtype(array.dtype, np.integer) else np.uint8)  # bools are 0 and 1
         beyond = (array < max(least, known.min)) | (array > min(most, known.max))
     if beyond.any():
         found = described(array[beyond][0].item())

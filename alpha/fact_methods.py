@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 
 from alpha import dtypes, graph_nodes, shared_memory, torch_types
-from alpha.arguments import flag
+from alpha.arguments import flag, one_axis
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, EngineError, GraphError, described
 from alpha.functions import casting, elementwise, facts, inplace
 from alpha.functions.operands import check_tensor, python_number
 from alpha.functions.shape import expand
+from alpha.memory_formats import order_of_one
+from alpha.sizes import Size
 from alpha.tensor import Tensor
+from alpha.typed_tensors import made
 
 
 class FactMethods:
@@ -25,6 +28,17 @@ class FactMethods:
     is_nonzero = facts.is_nonzero
     is_same_size = facts.is_same_size
     is_signed = facts.is_signed
+
+    def _parts_of(self: Any, *args: Any) -> tuple[Any, ...]:
+        """The parts of the tensor that PyTorch's ``Tensor(data)`` or ``Tensor(2, 3)`` is."""
+        x = made("Tensor", tuple([one for one in args if one is not None]), dtypes.default_float)
+        return x.storage, x.offset, x.shape, x.strides, x.dtype
+
+    _order_of_one = order_of_one
+
+    def size(self: Any, dim: int | None = None) -> Any:
+        """The shape as a ``Size``, or the length of one axis."""
+        return Size(self.shape) if dim is None else self.shape[one_axis("size", dim, len(self.shape))]
 
     def ndimension(self: Any) -> int:
         """Number of axes."""

@@ -62,7 +62,7 @@ def order_in(function: str, x: Tensor, format: Any) -> Shape | None:
     return (0, *range(2, ndim), 1)
 
 
-def order_of_one(function: str, x: Tensor, order: Any, format: Any) -> Any:
+def order_of_one(x: Tensor, function: str, order: Any, format: Any) -> Any:
     """The order that one of the arguments ``order`` and ``memory_format`` says.
 
     ArgumentError where both are given, and for ``preserve_format``: any order would do.

@@ -39,7 +39,7 @@ class MirroredStorage(Storage):
 
     def touch(self, writes: int = 1) -> None:
         """Counts writes, and repeats them."""
-        self.version += writes
+        super().touch(writes)
         self.repeat()
 
     def repeat(self) -> None:
@@ -53,7 +53,7 @@ class MirroredStorage(Storage):
                 if other is not None and id(other) not in done:
                     source = Tensor(storage, one.here[0], one.shape, one.here[1], one.dtype)
                     storage.engine.copy(source, Tensor(other, one.there[0], one.shape, one.there[1], one.dtype))
-                    other.version += 1
+                    Storage.touch(other)
                     done.add(id(other))
                     waiting.append(other)
 
@@ -64,10 +64,10 @@ class MirroredStorage(Storage):
 
 def mirror(x: Tensor, copy: Tensor) -> None:
     """Makes the storage of a tensor and that of its copy, dense and in row-major order, mirrors of each other."""
-    inside: Place = (x.offset, x.strides)
-    beside: Place = (copy.offset, dense_strides(x.shape))
-    _link(x.storage, _Mirror(weakref.ref(copy.storage), x.shape, x.dtype, inside, beside))
-    _link(copy.storage, _Mirror(weakref.ref(x.storage), x.shape, x.dtype, beside, inside))
+    original: Place = (x.offset, x.strides)
+    copied: Place = (copy.offset, dense_strides(x.shape))
+    _link(x.storage, _Mirror(weakref.ref(copy.storage), x.shape, x.dtype, original, copied))
+    _link(copy.storage, _Mirror(weakref.ref(x.storage), x.shape, x.dtype, copied, original))
 
 
 def _link(storage: Storage, link: _Mirror) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from alpha.atomic import AtomicReference
 from alpha.changes import Changes
-from alpha.dtypes import DtypeLike, as_dtype, default_float, float64, float_names, info, is_float, limits
+from alpha.dtypes import DtypeLike, as_dtype, float32, float64, float_names, info, is_float, limits
 from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError, described
 
 Array = np.ndarray[Any, Any]
@@ -113,7 +113,7 @@ def words_needed(count: int, dtype: np.dtype[Any]) -> int:
     return count if info(dtype).digits <= 32 else 2 * count
 
 
-def uniforms(seed: int, offset: int, count: int, dtype: DtypeLike = default_float) -> Array:
+def uniforms(seed: int, offset: int, count: int, dtype: DtypeLike = float32) -> Array:
     """``count`` numbers in [0, 1): 24 bits of one word each in float32, 53 bits of two words in float64."""
     kind = _float_dtype("uniforms", dtype)
     bits = words(seed, offset, words_needed(count, kind))
@@ -283,7 +283,7 @@ def draw_uniform(
     shape: int | Sequence[int],
     low: float = 0.0,
     high: float = 1.0,
-    dtype: DtypeLike = default_float,
+    dtype: DtypeLike = float32,
     generator: Generator | None = None,
 ) -> Draw:
     """Reserves numbers uniform in [low, high)."""
@@ -298,7 +298,7 @@ def draw_normal(
     shape: int | Sequence[int],
     mean: float = 0.0,
     std: float = 1.0,
-    dtype: DtypeLike = default_float,
+    dtype: DtypeLike = float32,
     generator: Generator | None = None,
 ) -> Draw:
     """Reserves normally distributed numbers."""
@@ -309,12 +309,12 @@ def draw_normal(
     return _draw("normal", _size("normal", shape), kind, (mean, std), generator)
 
 
-def uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = default_float) -> Array:
+def uniform(shape: int | Sequence[int], low: float = 0.0, high: float = 1.0, dtype: DtypeLike = float32) -> Array:
     """A NumPy array of numbers uniform in [low, high)."""
     return draw_uniform(shape, low, high, dtype).numpy()
 
 
-def normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = default_float) -> Array:
+def normal(shape: int | Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: DtypeLike = float32) -> Array:
     """A NumPy array of normally distributed numbers, by Box and Muller from pairs of uniform ones."""
     return draw_normal(shape, mean, std, dtype).numpy()
 

@@ -22,8 +22,6 @@ from alpha.errors import (
     described,
 )
 from alpha.hooks import RemovableHandle
-from alpha.memory_formats import memory_format, order_of_one
-from alpha.sizes import Size
 
 if TYPE_CHECKING:
     from alpha.autograd import Function
@@ -106,7 +104,7 @@ class Tensor(Methods):
         self, storage: Any = None, offset: Any = None, shape: Any = None, strides: Any = None, dtype: Any = None
     ) -> None:
         if dtype is None:
-            storage, offset, shape, strides, dtype = _parts_of(storage, offset, shape, strides)
+            storage, offset, shape, strides, dtype = self._parts_of(storage, offset, shape, strides)
         self.storage: Storage = storage
         self.offset: int = offset
         self.shape: Shape = shape
@@ -192,10 +190,6 @@ class Tensor(Methods):
         """Number of elements."""
         return math.prod(self.shape)
 
-    def size(self, dim: int | None = None) -> Any:
-        """The shape as a ``Size``, or the length of one axis."""
-        return Size(self.shape) if dim is None else self.shape[one_axis("size", dim, len(self.shape))]
-
     def stride(self, dim: int | None = None) -> Any:
         """Elements from one entry to the next along each axis, or along one."""
         return self.strides if dim is None else self.strides[one_axis("stride", dim, len(self.shape))]
@@ -204,10 +198,10 @@ class Tensor(Methods):
         """Axes from outermost to innermost in memory; axes of length 1 and broadcast axes keep their place."""
         return _memory_order(self.shape, self.strides)
 
-    def is_contiguous(self, order: Sequence[int] | None = None, *, memory_format: memory_format | None = None) -> bool:
+    def is_contiguous(self, order: Sequence[int] | None = None, *, memory_format: Any = None) -> bool:
         """Whether it has no gaps and lies in memory in the given order of axes or format (row-major by default)."""
         if memory_format is not None:
-            order = order_of_one("is_contiguous", self, order, memory_format)
+            order = self._order_of_one("is_contiguous", order, memory_format)
         try:
             return _is_dense(self.shape, self.strides, None if order is None else tuple(order))
         except (TypeError, ValueError, IndexError, MemoryError):
@@ -333,14 +327,6 @@ class Tensor(Methods):
 
     def _enter(self, node: Function, output: int) -> None:
         self._node, self._output, self.requires_grad = node, output, True
-
-
-def _parts_of(*args: Any) -> tuple[Any, ...]:
-    """The parts of the tensor that PyTorch's ``Tensor(data)`` or ``Tensor(2, 3)`` is."""
-    from alpha.typed_tensors import made  # here: what it imports imports this module
-
-    x = made("Tensor", tuple([one for one in args if one is not None]), dtypes.default_float)
-    return x.storage, x.offset, x.shape, x.strides, x.dtype
 
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Shape:

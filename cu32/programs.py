@@ -25,7 +25,7 @@ from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, DRAWN, STRIDED, Layout, source
 from alpha.cu32.pointwise import WORDS, is_one_kernel
-from alpha.dtypes import ALL, FLOATS, DType, bool_, default_float, default_int, is_integer
+from alpha.dtypes import ALL, FLOATS, DType, bool_, default_int, float32, is_integer
 from alpha.expressions import dropout, integers, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER, OF_INTEGERS_ALONE, OPERATIONS
@@ -93,7 +93,7 @@ def rules() -> Iterator[UpdateRule]:
 def _conversions() -> Iterator[Source]:
     """The conversions that are most frequent: from and to the dtypes of Python's numbers."""
     for dtype, target in permutations(ALL, 2):
-        if {dtype, target} & {default_float, default_int}:
+        if {dtype, target} & {float32, default_int}:
             width = VECTOR_BYTES // max(dtype.itemsize, target.itemsize)
             for spacing, elements in ((DENSE, width), (STRIDED, 1)):
                 layout = Layout(c_type(target), ((c_type(dtype), spacing),), spacing == DENSE, elements)
@@ -135,10 +135,10 @@ def _sources() -> Iterator[Source]:
     yield from _dropouts()
     for rule in rules():
         program, _ = rule.traced()
-        yield optimizers.kernel_of(program, type(rule).__name__, c_type(default_float)).source
+        yield optimizers.kernel_of(program, type(rule).__name__, c_type(float32)).source
     for program in filter(is_one_kernel, programs()):
         for spacing, width in LAYOUTS:
-            yield _of_tensors(program, default_float, spacing == DENSE, width)
+            yield _of_tensors(program, float32, spacing == DENSE, width)
 
 
 SOURCES = tuple(dict.fromkeys(_sources()))

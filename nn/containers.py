@@ -53,10 +53,7 @@ class _Container(Module):
 
 
 class _Row(_Container):
-    """Parts in a row; None may stand where there is none."""
-
-    def _may_be(self, name: str, value: Any) -> bool:
-        return isinstance(value, self._kind) or (value is None and name.isdecimal())
+    """Parts in a row."""
 
     def _put(self, parts: Iterable[Any]) -> None:
         """Replaces the row by these parts, named by their positions."""
@@ -164,6 +161,9 @@ class Sequential(_Row):
 
 class ModuleList(_Row):
     """A list of modules, which belong to the module whose attribute it is; those in a plain list do not."""
+
+    def _may_be(self, name: str, value: Any) -> bool:
+        return isinstance(value, Module) or (value is None and name.isdecimal())
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
@@ -273,11 +273,11 @@ class _Parameters(_Container):
 class ParameterList(_Parameters, _Row):
     """A list of parameters, which belong to the module whose attribute it is; tensors become parameters.
 
-    Modules, such as further lists, may stand among them.
+    Further lists and dicts of parameters may stand among them.
     """
 
     def _may_be(self, name: str, value: Any) -> bool:
-        return isinstance(value, Module) or super()._may_be(name, value)
+        return isinstance(value, _Parameters) or super()._may_be(name, value)
 
     def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ import alpha
 from alpha import Tensor
 from alpha import functions as F
 from alpha.arguments import flag
-from alpha.dtypes import DtypeLike, default_float, is_bool
+from alpha.dtypes import DtypeLike, is_bool
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.functions.operands import check_tensor
 from alpha.nn import fusion, init
@@ -330,4 +330,4 @@ class Transformer(Module):
         """The causal mask (sz, sz): 0 where a query sees a key, minus infinity behind it."""
         size = positive(sz, "sz", "generate_square_subsequent_mask", least=0)
         mask = np.where(np.triu(np.ones((size, size), bool), 1), -math.inf, 0)
-        return alpha.tensor(mask, dtype or default_float, device=device)
+        return alpha.tensor(mask, dtype or alpha.get_default_dtype(), device=device)

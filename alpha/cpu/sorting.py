@@ -15,7 +15,7 @@ from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.loops import machine, sorting
 from alpha.cpu.loops.axis import plan as axis_plan
 from alpha.cpu.tasks import Record
-from alpha.dtypes import default_float, default_int, is_integer
+from alpha.dtypes import default_int, float32, is_integer
 from alpha.tensor import Tensor
 
 TASK = 1 << 14
@@ -36,7 +36,7 @@ class SortOperations(ArrayOperations):
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         if is_integer(x.dtype) and self._are_narrow(x):
             return self._sort_integers(x, axis)
-        if x.dtype != default_float or not x.numel() or x.shape[axis] >= 2**32:
+        if x.dtype != float32 or not x.numel() or x.shape[axis] >= 2**32:
             return super().sort(x, axis)
         order = x.memory_order()
         lines = self.dense(x, (*[other for other in order if other != axis], axis))

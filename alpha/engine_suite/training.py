@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha import engines, random
 from alpha.conversion import tensor
+from alpha.dtypes import float32
 from alpha.engine import Engine
 from alpha.engine_suite.checks import Array, Checks, expect_equal, numbers
 from alpha.tensor import Tensor
@@ -35,7 +36,7 @@ def _trained(engine: Engine, network: str, optimizer: str) -> list[Array]:
         "sgd": lambda parameters: optim.SGD(parameters, lr=0.05, momentum=0.9),
         "rmsprop": lambda parameters: optim.RMSprop(parameters, lr=0.005),
     }
-    net = make[network]().to(engine).train()
+    net = make[network]().to(engine, float32).train()
     step = steps[optimizer](net.parameters())
     x = tensor(numbers(6, 12) if network == "dense" else numbers(6, 8, 8, 3), engine=engine)
     labels = tensor(np.array([0, 1, 2, 3, 0, 1]), engine=engine)

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from alpha import launches
-from alpha.dtypes import DType, default_float, is_bool, of_tensors
+from alpha.dtypes import DType, get_default_dtype, is_bool, of_tensors
 from alpha.expressions.graph import BOOL, NUMBER, Graph, Node, evaluated
 
 
@@ -67,7 +67,7 @@ class Program:
     def dtype(self, tensors: Sequence[tuple[tuple[int, ...], DType]]) -> DType:
         """The dtype that it computes in, of tensors of these shapes and dtypes: that in which those of numbers meet."""
         numbers = [one for one, is_condition in zip(tensors, self.conditions, strict=True) if not is_condition]
-        return of_tensors(numbers) if numbers else default_float
+        return of_tensors(numbers) if numbers else get_default_dtype()
 
     def takes(self, arguments: int) -> bool:
         """Whether its numbers are so many arguments themselves, in their order."""

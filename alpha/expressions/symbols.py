@@ -8,7 +8,7 @@ from typing import Any, NoReturn, cast
 
 import numpy as np
 
-from alpha.dtypes import bool_, default_float
+from alpha.dtypes import bool_, get_default_dtype
 from alpha.errors import ArgumentError
 from alpha.expressions.graph import BOOL, FLOAT, OF_INTEGERS_ALONE, OPERATIONS, Graph, Node
 
@@ -46,7 +46,7 @@ class Symbol:
     @property
     def dtype(self) -> Any:
         """bool of what a comparison gives, else a float: which one the tensors of each call say."""
-        return bool_ if self.node.kind == BOOL else default_float
+        return bool_ if self.node.kind == BOOL else get_default_dtype()
 
     # -- arithmetic ----------------------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ def contiguous(
     """Itself if dense in the given order of axes or memory format (row-major by default), else such a copy."""
     check_tensor("contiguous", input)
     if memory_format is not None:
-        order = order_of_one("contiguous", input, order, memory_format)
+        order = order_of_one(input, "contiguous", order, memory_format)
     wanted = axes_in_order("contiguous", order, len(input.shape))
     if input.is_contiguous(wanted):
         return input

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +175,14 @@ def test_devices_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         EngineError, match=r'"numpy", "toy", "many" or "many:" and a device\'s number, got \'many:01\'$'
     ):
         alpha.engine("many:01")
+
+
+@pytest.mark.slow
+def test_the_default_dtype_changes_no_operation() -> None:
+    """The CPU engine's checks name their dtypes; its modules are first loaded with another default in force."""
+    program = (
+        "import alpha; alpha.set_default_dtype(alpha.float64); from alpha import engine_suite; "
+        "engine_suite.check(alpha.engine('cpu'))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=600)
+    assert run.returncode == 0, run.stderr[-2000:]

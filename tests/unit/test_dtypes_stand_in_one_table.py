@@ -23,6 +23,7 @@ EXCEPT = {
     "alpha/cpu/launch_code.py": "Python's own type of floats, whose address is looked up by its name",
     "alpha/cpu/loops": "LLVM's two types of floats, by their bits",
     "alpha/array_api": "the names that users see",
+    "alpha/cpu/sorting.py": KERNELS,
     "alpha/dlpack.py": "what DLPack calls bfloat16 and NumPy does not know",
     "alpha/dtypes.py": "the table",
     "alpha/expressions/fit.py": "a polynomial's coefficients, rounded to either of two widths, by their bits",
@@ -154,3 +155,14 @@ def test_what_decides_is_seen(code: str) -> None:
 )
 def test_what_only_chooses_is_not(code: str) -> None:
     assert not list(decisions(ast.parse(code)))
+
+
+def test_the_default_dtype_is_asked_for_when_it_is_needed() -> None:
+    """``from alpha.dtypes import default_float`` would keep the one of that moment."""
+    found = [
+        f"{file}:{node.lineno}"
+        for file in _modules()
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, ast.ImportFrom) and "default_float" in [one.name for one in node.names]
+    ]
+    assert not found, f"expected dtypes.default_float or get_default_dtype(), got an import of its value: {found}"

@@ -193,6 +193,13 @@ PUBLIC = {
     "optim/schedules/plateau.py:ReduceLROnPlateau.__init__",
     "optim/sgd.py:ASGD.__init__",
     "optim/sgd.py:SGD.__init__",
+    "nn/embedding.py:Embedding.__init__",
+    "nn/embedding.py:EmbeddingBag.from_pretrained",
+    "nn/instance_norm.py:InstanceNorm.__init__",
+    "nn/norm.py:BatchNorm.__init__",
+    "nn/recurrent.py:GRU.__init__",
+    "nn/recurrent.py:LSTM.__init__",
+    "nn/recurrent.py:RNN.__init__",
 }
 """What users call, and give what they need by name: these may have more."""
 

@@ -110,6 +110,8 @@ def test_rows_of_modules_with_gaps() -> None:
     assert [name for name, _ in nested.named_parameters()] == ["0", "1.0"] and nested[1][0].shape == (3,)
     with pytest.raises(ArgumentError, match=r"\[add_module\] expected a Module for '0', got int"):
         nn.ModuleList([3])  # type: ignore[list-item]
+    with pytest.raises(ArgumentError, match=r"\[add_module\] expected a Module for '0', got NoneType"):
+        nn.Sequential(None)
 
 
 def test_attributes_by_name() -> None:
