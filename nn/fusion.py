@@ -72,7 +72,7 @@ def conv_bn(
         x: (N, H, W, C).
         residual, activation, negative_slope: as ``BatchNorm2d.forward`` takes them.
     """
-    if _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d) and conv.layout == bn.layout:
+    if _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d) and conv.layout == bn.layout:  # type: ignore[attr-defined]
         folded = _folded(conv, bn)
         if folded is not None:
             return _convolve(conv, x, *folded, residual, activation, negative_slope)
@@ -145,7 +145,7 @@ def _is_pointwise(module: Module) -> bool:
 
 def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     """Runs a convolution with the following modules that it fuses; returns how many there were, and the result."""
-    folds = behind and _is_plain(behind[0], BatchNorm2d) and conv.layout == behind[0].layout
+    folds = behind and _is_plain(behind[0], BatchNorm2d) and conv.layout == behind[0].layout  # type: ignore[attr-defined]
     folded = _folded(conv, behind[0]) if folds else None
     if is_grad_enabled():
         return 1, conv(x)

@@ -84,13 +84,6 @@ class Module(Hooked):
                 f"{type(value).__name__}: make it with alpha.tensor, or del the attribute first"
             )
 
-    def __getattr__(self, name: str) -> Any:
-        """Called for names that are no attributes; by hand, ``self.__getattr__("conv1")``, for any."""
-        try:
-            return vars(self)[name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
-
     def __delattr__(self, name: str) -> None:
         if name in self._buffer_names and name in vars(self):
             kept = {key: persistent for key, persistent in self._buffer_names.items() if key != name}

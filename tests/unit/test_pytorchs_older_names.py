@@ -114,13 +114,6 @@ def test_rows_of_modules_with_gaps() -> None:
         nn.Sequential(None)
 
 
-def test_attributes_by_name() -> None:
-    layer = nn.Linear(1, 1)
-    assert layer.__getattr__("weight") is layer.weight and not hasattr(layer, "wieght")
-    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'wieght'"):
-        _ = layer.wieght
-
-
 def test_integers_padded_with_a_float() -> None:
     assert F.pad(alpha.tensor([1, 2]), (1, 0), value=0.0).tolist() == [0, 1, 2]
     with pytest.raises(alpha.errors.DtypeError, match=r"\[pad\] expected a number that int64 can hold, got 0.5"):
