@@ -1,6 +1,6 @@
 """Copies in the place of views: what is written to one memory is written to the other.
 
-With PyTorch's layout images lie in memory channels last, and some views that PyTorch has of its own images would need
+Images lie in memory in an order that suits convolutions, and some views that PyTorch has of its own images would need
 strides that no number gives. Such a view is a copy, and the two memories mirror each other while both are in use.
 """
 

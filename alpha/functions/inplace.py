@@ -82,8 +82,8 @@ def changed_in_graph(name: str, x: Tensor, others: Sequence[Any]) -> tuple[Tenso
         )
     if record and is_in_use_twice(x):
         raise GraphError(
-            f"[{name}] expected a tensor with memory of its own in the graph, got images that lie channels last, or a "
-            "view of them that had to be copied: make the view by .reshape, or write to a .clone()"
+            f"[{name}] expected a tensor with memory of its own in the graph, got images, or a view of them that "
+            "had to be copied: make the view by .reshape, or write to a .clone()"
         )
     if record and base is not x and x._base_version < 0:
         raise GraphError(

@@ -151,7 +151,7 @@ def view(x: Tensor, shape: Any) -> Tensor:
     """The same memory under another shape, one length of which may be -1; or, given a dtype, its bits read as that.
 
     ShapeError where no strides give the elements in row-major order: ``reshape`` then copies them. So does ``view`` of
-    images with PyTorch's layout, which lie in memory channels last: writes to one of both are then repeated in the
+    images and filters, which lie in memory in an order of their own: writes to one of both are then repeated in the
     other. What is read as another dtype is outside the graph; its last axis is as much longer or shorter as its numbers
     are smaller or larger.
     """
@@ -161,7 +161,7 @@ def view(x: Tensor, shape: Any) -> Tensor:
     given = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     wanted = (_with_unknown if _are_ints(given) else _with_unknown.__wrapped__)("view", x.shape, given)
     strides = view_strides(x.shape, x.strides, wanted)
-    if strides is None and _lies_channels_last(x):
+    if strides is None and _lies_as_images(x):
         out = call(Reshape, x, wanted) if _in_graph(x) else _reshaped(x, wanted)
         mirror(x, out)
         return out
@@ -173,11 +173,15 @@ def view(x: Tensor, shape: Any) -> Tensor:
     return call(Reshape, x, wanted) if _in_graph(x) else view_of(x, x.offset, wanted, strides)
 
 
-def _lies_channels_last(x: Tensor) -> bool:
-    """Whether the layout is PyTorch's, and x may be images or filters that lie in memory channels last."""
-    if x.ndim < 3 or not is_channels_first("view", None):
-        return False
-    return x.strides[1] == min(stride for n, stride in zip(x.shape, x.strides, strict=True) if n > 1)
+def _lies_as_images(x: Tensor) -> bool:
+    """Whether x may be images, or filters with PyTorch's layout, in the order of memory that engines give these.
+
+    Channels are innermost; images with channels last have the batch around them.
+    """
+    inner = sorted((stride, axis) for axis, (n, stride) in enumerate(zip(x.shape, x.strides, strict=True)) if n > 1)
+    if is_channels_first("view", None):
+        return x.ndim > 2 and [axis for _, axis in inner[:1]] == [1]
+    return x.ndim > 3 and [axis for _, axis in inner[:2]] == [x.ndim - 1, 0]
 
 
 def _reinterpreted(x: Tensor, dtype: np.dtype[Any]) -> Tensor:

@@ -128,14 +128,27 @@ def test_memory_that_is_no_longer_in_use_is_no_mirror(engine: Engine) -> None:
     assert isinstance(x.storage, Storage) and array(x).all()
 
 
-def test_it_is_for_images_with_that_layout_alone(engine: Engine) -> None:
+def test_it_is_for_images_alone(engine: Engine) -> None:
     x = images(engine, 2, 3, 4, 5)
     with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits the strides"):
         x.permute(2, 3, 0, 1).view(-1)
     with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits the strides"):
         x.flatten(1).t().view(-1)
-    with alpha.set_image_layout("NHWC"), pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits"):
-        x.view(2, -1)
+    with alpha.set_image_layout("NHWC"):
+        with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits"):
+            x.view(2, -1)
+        with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits"):
+            alpha.zeros(3, 2, 4, engine=engine).transpose(0, 1).view(2, -1)
+
+
+def test_images_with_channels_last_lie_in_an_order_of_their_own(engine: Engine) -> None:
+    values = np.arange(120, dtype=np.float32).reshape(2, 4, 5, 3)
+    x = engine.from_numpy(np.ascontiguousarray(values.transpose(1, 2, 0, 3))).permute(2, 0, 1, 3)
+    with alpha.set_image_layout("NHWC"):
+        y = x.view(2, -1)
+    assert np.array_equal(array(y), values.reshape(2, -1))
+    y.mul_(2)
+    assert np.array_equal(array(x), values * 2)
 
 
 def test_networks_as_they_are_written_for_pytorch(engine: Engine, rng: np.random.Generator) -> None:
