@@ -71,6 +71,7 @@ from alpha.typed_tensors import (
 )
 
 if TYPE_CHECKING:
+    from alpha import amp as amp
     from alpha import array_api as array_api
     from alpha import cpu as cpu
     from alpha import cu32 as cu32
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from alpha import optim as optim
     from alpha import testing as testing
     from alpha import utils as utils
+    from alpha.amp import autocast as autocast
     from alpha.autograd.checkpoints import checkpoint as checkpoint
     from alpha.func import vmap as vmap
 
@@ -173,15 +175,22 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 ]
 
 
+_PACKAGES = (
+    "amp", "cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils",
+)  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
+    if name == "autocast":
+        return importlib.import_module("alpha.amp").autocast
     if name == "checkpoint":
         return importlib.import_module("alpha.autograd.checkpoints").checkpoint
     if name == "vmap":
         return importlib.import_module("alpha.func").vmap
     if name == "array_api":
         return importlib.import_module("alpha.array_api")
-    if name in ("cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils"):
+    if name in _PACKAGES:
         return importlib.import_module(f"alpha.{name}")
     raise AttributeError(f"module 'alpha' has no attribute {name!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from alpha import engines, random
@@ -39,6 +40,13 @@ BFloat16Tensor, BoolTensor, ByteTensor = typed("BFloat16", "cuda"), typed("Bool"
 CharTensor, DoubleTensor, FloatTensor = typed("Char", "cuda"), typed("Double", "cuda"), typed("Float", "cuda")
 HalfTensor, IntTensor, LongTensor = typed("Half", "cuda"), typed("Int", "cuda"), typed("Long", "cuda")
 ShortTensor = typed("Short", "cuda")
+
+
+def __getattr__(name: str) -> Any:
+    """``alpha.cuda.amp``, which is ``alpha.amp``."""
+    if name == "amp":
+        return importlib.import_module("alpha.amp")
+    raise AttributeError(f"module 'alpha.cuda' has no attribute {name!r}")
 
 
 def _engine(place: Any) -> Engine:

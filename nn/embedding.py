@@ -43,6 +43,7 @@ class _Table(Module):
                 raise ArgumentError(f"[{name}] expected padding_idx within {rows} rows, got {padding_idx}")
         if flag(name, "sparse", sparse):
             raise ArgumentError(f"[{name}] expected sparse=False, got True: gradients are dense here")
+        self.sparse = False
         self.padding_idx = None if padding_idx is None else padding_idx % rows
         self.max_norm = None if max_norm is None else number(name, "max_norm", max_norm)
         self.norm_type = number(name, "norm_type", norm_type)

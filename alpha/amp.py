@@ -1,0 +1,165 @@
+"""Mixed precision's tools, as ``torch.amp`` has them: ``GradScaler``, and an ``autocast`` that is switched off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import ContextDecorator
+from typing import Any, Self
+
+from alpha.arguments import flag, number, whole
+from alpha.errors import ArgumentError, CheckpointError, described
+from alpha.functions.elementwise import isfinite, mul
+from alpha.functions.extremes import all as all_of
+from alpha.tensor import Tensor
+
+__all__ = ["GradScaler", "autocast"]
+
+
+class autocast(ContextDecorator):
+    """A ``with`` block or a decorator that casts nothing, for scripts that switch it off by ``enabled=False``.
+
+    ArgumentError where it is not switched off: there is no mixed precision here.
+    """
+
+    def __init__(
+        self, device_type: Any = None, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
+    ) -> None:
+        if flag("autocast", "enabled", enabled):
+            raise ArgumentError(
+                "[autocast] expected enabled=False, got True: there is no mixed precision here; cast the module and "
+                "its input, as in net.to(alpha.bfloat16), or leave the block out"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+class GradScaler:
+    """Scales a loss so that small gradients of float16 do not become 0, and the gradients back. arXiv 1710.03740.
+
+    A step is left out where a gradient is infinite or NaN, and the scale is made smaller; after ``growth_interval``
+    steps without any it grows.
+
+    Args:
+        device: PyTorch's name of a kind of devices, which says nothing here.
+        init_scale: the first scale.
+        growth_factor, backoff_factor: by which it grows, and grows smaller.
+        growth_interval: steps between growths.
+        enabled: whether it scales; if not, ``scale`` gives the loss and ``step`` steps.
+    """
+
+    def __init__(
+        self,
+        device: Any = "cuda",
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        self._enabled = flag("GradScaler", "enabled", enabled)
+        self._scale = number("GradScaler", "init_scale", init_scale)
+        self._growth = number("GradScaler", "growth_factor", growth_factor)
+        self._backoff = number("GradScaler", "backoff_factor", backoff_factor)
+        self._interval = whole("GradScaler", "growth_interval", growth_interval, 1)
+        if not (0 < self._scale < math.inf and self._growth > 1 and 0 < self._backoff < 1):
+            raise ArgumentError(
+                f"[GradScaler] expected init_scale > 0, growth_factor > 1 and backoff_factor between 0 and 1, got "
+                f"{init_scale}, {growth_factor} and {backoff_factor}"
+            )
+        self._steps = 0  # without infinities, since the scale changed
+        self._finite: dict[int, bool] = {}  # by the ids of the optimizers whose gradients were scaled back
+        self._stepped: set[int] = set()
+
+    def scale(self, outputs: Any) -> Any:
+        """A loss, or those in a list or tuple, times the scale."""
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return mul(outputs, self._scale)
+        if not isinstance(outputs, Iterable):
+            raise ArgumentError(f"[GradScaler.scale] expected a tensor, or several, got {described(outputs)}")
+        found = [self.scale(one) for one in outputs]
+        return found if isinstance(outputs, list) else tuple(found)
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Divides the gradients of an optimizer's parameters by the scale, before they are clipped, say."""
+        if not self._enabled:
+            return
+        if id(optimizer) in self._finite or id(optimizer) in self._stepped:
+            when = "a step" if id(optimizer) in self._stepped else "another unscale_"
+            raise ArgumentError(f"[GradScaler.unscale_] expected one call between updates, got one after {when}")
+        finite = True
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(1 / self._scale)
+                    finite = finite and bool(all_of(isfinite(parameter.grad)).item())
+        self._finite[id(optimizer)] = finite
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """The optimizer's step with gradients that are scaled back; None, and no step, where one is infinite or NaN."""
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if id(optimizer) in self._stepped:
+            raise ArgumentError("[GradScaler.step] expected one call between updates, got another: call update() first")
+        if id(optimizer) not in self._finite:
+            self.unscale_(optimizer)
+        self._stepped.add(id(optimizer))
+        return optimizer.step(*args, **kwargs) if self._finite[id(optimizer)] else None
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """The scale for the next step, or a new one."""
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            value = new_scale.item() if isinstance(new_scale, Tensor) else new_scale
+            self._scale = number("GradScaler.update", "new_scale", value)
+        elif not self._finite:
+            raise ArgumentError("[GradScaler.update] expected a step before it, got none: call step(optimizer)")
+        elif not all(self._finite.values()):
+            self._scale, self._steps = self._scale * self._backoff, 0
+        else:
+            self._steps += 1
+            if self._steps == self._interval:
+                self._scale, self._steps = self._scale * self._growth, 0
+        self._finite, self._stepped = {}, set()
+
+    def is_enabled(self) -> bool:
+        """Whether it scales."""
+        return self._enabled
+
+    def get_scale(self) -> float:
+        """The scale, 1 where it does not scale."""
+        return self._scale if self._enabled else 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and what it changes by, under PyTorch's names; empty where it does not scale."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth,
+            "backoff_factor": self._backoff,
+            "growth_interval": self._interval,
+            "_growth_tracker": self._steps,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restores a state; CheckpointError, and nothing changes, where a part is missing or no number."""
+        if not self._enabled:
+            return
+        try:
+            values = [state_dict[name] for name in self.state_dict()]
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"[GradScaler] expected a state with {', '.join(self.state_dict())}, got {described(state_dict)}"
+            ) from error
+        names = list(self.state_dict())
+        floats = [number("GradScaler", name, value) for name, value in zip(names[:3], values[:3], strict=True)]
+        interval, steps = (whole("GradScaler", names[place], values[place], 0) for place in (3, 4))
+        (self._scale, self._growth, self._backoff), self._interval, self._steps = floats, interval, steps
