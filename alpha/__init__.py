@@ -71,8 +71,10 @@ from alpha.typed_tensors import (
 )
 
 if TYPE_CHECKING:
+    from alpha import accelerator as accelerator
     from alpha import amp as amp
     from alpha import array_api as array_api
+    from alpha import backends as backends
     from alpha import cpu as cpu
     from alpha import cu32 as cu32
     from alpha import cuda as cuda
@@ -176,7 +178,8 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 
 _PACKAGES = (
-    "amp", "cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn", "optim", "testing", "utils",
+    "accelerator", "amp", "backends", "cpu", "cu32", "cuda", "datasets", "engine_suite", "func", "models", "nn",
+    "optim", "testing", "utils",
 )  # fmt: skip
 
 
