@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from alpha.arguments import Shape
+from alpha.changes import finish
 from alpha.tensor import Storage, Tensor, dense_strides
 
 Place = tuple[int, Shape]
@@ -43,7 +44,14 @@ class MirroredStorage(Storage):
         self.repeat()
 
     def repeat(self) -> None:
-        """Copies the elements to all mirrors in use, and from these to theirs."""
+        """Copies the elements to all mirrors in use, and from these to theirs; an interrupt comes after that."""
+        try:
+            self._copy()
+        except KeyboardInterrupt:
+            finish(self._copy)
+            raise
+
+    def _copy(self) -> None:
         done: set[int] = {id(self)}
         waiting: list[Storage] = [self]
         while waiting:

@@ -174,3 +174,22 @@ def test_networks_as_they_are_written_for_pytorch(engine: Engine, rng: np.random
         results.append([array(p.grad).copy() for p in net.parameters()])
     for mine, other in zip(*results, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5)
+
+
+def test_an_interrupt_finds_both_written(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = images(engine, 2, 3, 4, 5)
+    y, calls, copy = x.view(2, -1), [0], type(engine).copy
+
+    def interrupted(self: Engine, source: alpha.Tensor, out: alpha.Tensor) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise KeyboardInterrupt
+        copy(self, source, out)
+
+    x.add_(0)  # the first call of a function may copy for other reasons
+    monkeypatch.setattr(type(engine), "copy", interrupted)
+    calls[0] = 0
+    with pytest.raises(KeyboardInterrupt):
+        x.storage.touch()
+    monkeypatch.undo()
+    assert calls[0] == 2 and np.array_equal(array(y), array(x).reshape(2, -1))
