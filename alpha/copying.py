@@ -11,6 +11,7 @@ import numpy as np
 from alpha.dtypes import uint8
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError
+from alpha.mirrors import MirroredStorage
 from alpha.tensor import Storage, Tensor, is_within
 
 Array = np.ndarray[Any, Any]
@@ -89,4 +90,5 @@ def _bytes_of(storage: Storage) -> Array:
     return np.asarray(storage.engine.to_numpy(_whole(storage)))
 
 
-copyreg.pickle(Storage, reduced_storage)
+for _kind in (Storage, MirroredStorage):
+    copyreg.pickle(_kind, reduced_storage)

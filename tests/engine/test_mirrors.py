@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -178,13 +180,13 @@ def test_networks_as_they_are_written_for_pytorch(engine: Engine, rng: np.random
 
 def test_an_interrupt_finds_both_written(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     x = images(engine, 2, 3, 4, 5)
-    y, calls, copy = x.view(2, -1), [0], type(engine).copy
+    y, calls, copied = x.view(2, -1), [0], type(engine).copy
 
     def interrupted(self: Engine, source: alpha.Tensor, out: alpha.Tensor) -> None:
         calls[0] += 1
         if calls[0] == 1:
             raise KeyboardInterrupt
-        copy(self, source, out)
+        copied(self, source, out)
 
     x.add_(0)  # the first call of a function may copy for other reasons
     monkeypatch.setattr(type(engine), "copy", interrupted)
@@ -193,3 +195,16 @@ def test_an_interrupt_finds_both_written(engine: Engine, monkeypatch: pytest.Mon
         x.storage.touch()
     monkeypatch.undo()
     assert calls[0] == 2 and np.array_equal(array(y), array(x).reshape(2, -1))
+
+
+def test_copies_and_pickles_are_of_their_own() -> None:
+    x = images(alpha.engine("cpu"), 2, 3, 4, 5)
+    y = x.view(2, -1)
+    for make in (copy.deepcopy, lambda tensor: pickle.loads(pickle.dumps(tensor))):
+        apart, view = make(x), make(y)
+        apart.fill_(1)
+        view.fill_(2)
+        assert array(x)[0, 0, 0, 1] == 1 == array(y)[0, 1] and array(x)[1, 2, 3, 4] == 119
+    together = copy.deepcopy([x, y])
+    together[0].zero_()
+    assert np.array_equal(array(together[1]), array(x).reshape(2, -1)), "a copy of both has no mirrors"
