@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 import alpha
-from alpha import nn, optim
+from alpha import nn, optim, torch_types
 from alpha.functions import with_indices
 from alpha.nn.function_layer import FunctionLayer
 from tests.robustness.records import RECORDS
@@ -188,6 +188,12 @@ EXCLUDED: dict[str, str] = {
     ),
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _LEAF_METHODS.split()], _LEAF),
     "alpha.Tensor.cuda": _DEVICE,
+    **dict.fromkeys(
+        [f"alpha.{kind}Tensor" for kind in torch_types.TYPES if not kind.startswith("Complex")],
+        "makes what tensor makes: test_pytorchs_older_names asks for all forms",
+    ),
+    "alpha.Size": "a tuple: test_pytorchs_older_names asks for what it adds",
+    "alpha.memory_format": "names of orders: test_memory_formats asks for each",
     "alpha.Generator": "keeps a place in a sequence: test_random draws from it",
     "alpha.device": "names an engine: its own tests ask for all that it tells",
     **dict.fromkeys([f"alpha.Tensor.{name}" for name in _CALLING_METHODS.split()], _CALLS),

@@ -308,7 +308,7 @@ def test_sequential_and_module_list_are_lists() -> None:
             row["0"]
         for call in (
             lambda row=row: row.append(3),
-            lambda row=row: row.extend([a, None]),
+            lambda row=row: row.extend([a, 3]),
             lambda row=row: row.insert(0, 3),
         ):
             with pytest.raises(ArgumentError):

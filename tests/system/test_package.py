@@ -91,7 +91,7 @@ def test_type_checkers_see_what_is_installed(environment: Path, tmp_path: Path) 
     python = environment.parent.parent.parent / "bin" / "python"
     command = (sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "--cache-dir", tmp_path)
     seen = _run(*command, "use.py", cwd=tmp_path)
-    assert '"def (x: alpha.tensor.Tensor, inplace: bool =) -> alpha.tensor.Tensor"' in seen
+    assert '"def (input: alpha.tensor.Tensor, inplace: bool =) -> alpha.tensor.Tensor"' in seen
     assert '"def (dim: Any =, keepdim: bool =, *, dtype: Any | None =, axis: Any =, keepdims: ' in seen  # as a method
 
 
