@@ -8,6 +8,8 @@ from contextlib import ContextDecorator
 from typing import Any, Self
 
 from alpha.arguments import flag, number, whole
+from alpha.autograd import no_grad
+from alpha.changes import deferred_interrupts
 from alpha.errors import ArgumentError, CheckpointError, described
 from alpha.functions.elementwise import isfinite, mul
 from alpha.functions.extremes import all as all_of
@@ -93,13 +95,13 @@ class GradScaler:
         if id(optimizer) in self._finite or id(optimizer) in self._stepped:
             when = "a step" if id(optimizer) in self._stepped else "another unscale_"
             raise ArgumentError(f"[GradScaler.unscale_] expected one call between updates, got one after {when}")
-        finite = True
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    parameter.grad.mul_(1 / self._scale)
-                    finite = finite and bool(all_of(isfinite(parameter.grad)).item())
-        self._finite[id(optimizer)] = finite
+        params = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        grads = [parameter.grad for parameter in params if parameter.grad is not None]
+        with no_grad(), deferred_interrupts():  # gradients that are scaled back are not to be scaled back again
+            for grad in grads:
+                grad.mul_(1 / self._scale)
+            are_finite = [all_of(isfinite(grad)) for grad in grads]  # all launched before one is waited for
+            self._finite[id(optimizer)] = all(one.item() for one in are_finite)
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """The optimizer's step with gradients that are scaled back; None, and no step, where one is infinite or NaN."""

@@ -68,7 +68,8 @@ def _check_held(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> None:
     least, most = dtypes.limits(dtype)
     if dtypes.is_float(array.dtype):
         whole = np.trunc(array)
-        beyond = ~((whole >= least) & (whole < float(most + 1)))  # of NaN it is true
+        below, above = np.asarray([least, most + 1], dtypes.widest_float)  # which float16 does not hold
+        beyond = ~((whole >= below) & (whole < above))  # of NaN it is true
     else:
         known = np.iinfo(array.dtype if np.issubdtype(array.dtype, np.integer) else np.uint8)  # bools are 0 and 1
         beyond = (array < max(least, known.min)) | (array > min(most, known.max))

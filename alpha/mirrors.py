@@ -65,10 +65,6 @@ class MirroredStorage(Storage):
                     done.add(id(other))
                     waiting.append(other)
 
-    def is_in_use_twice(self) -> bool:
-        """Whether a mirror is in use."""
-        return any(one.other() is not None for one in _MIRRORS.get(self, ()))
-
 
 def mirror(x: Tensor, copy: Tensor) -> None:
     """Makes the storage of a tensor and that of its copy, dense and in row-major order, mirrors of each other."""
@@ -86,4 +82,4 @@ def _link(storage: Storage, link: _Mirror) -> None:
 
 def is_in_use_twice(x: Tensor) -> bool:
     """Whether a tensor's storage has a mirror in use."""
-    return isinstance(x.storage, MirroredStorage) and x.storage.is_in_use_twice()
+    return x.storage.is_mirrored and any(one.other() is not None for one in _MIRRORS.get(x.storage, ()))

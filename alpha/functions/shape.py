@@ -176,9 +176,13 @@ def view(x: Tensor, shape: Any) -> Tensor:
 def _lies_as_images(x: Tensor) -> bool:
     """Whether x may be images, or filters with PyTorch's layout, in the order of memory that engines give these.
 
-    Channels are innermost; images with channels last have the batch around them.
+    Channels are innermost; images with channels last have the batch around them. Every element has its own memory, or a
+    write to the copy could not be repeated.
     """
     inner = sorted((stride, axis) for axis, (n, stride) in enumerate(zip(x.shape, x.strides, strict=True)) if n > 1)
+    extents = [stride * x.shape[axis] for stride, axis in inner]
+    if any(stride < extent for (stride, _), extent in zip(inner, [1, *extents], strict=False)):
+        return False
     if is_channels_first("view", None):
         return x.ndim > 2 and [axis for _, axis in inner[:1]] == [1]
     return x.ndim > 3 and [axis for _, axis in inner[:2]] == [x.ndim - 1, 0]

@@ -55,7 +55,7 @@ WRITES: dict[str, Callable[[alpha.Tensor], Any]] = {
     "a mask": lambda x: x.__setitem__(x > 5, 0.0),
     "a view": lambda x: x[1:].zero_(),
     "copy_": lambda x: x.copy_(x + 3),
-    "sort's out": lambda x: x.copy_(-x.clone()),
+    "neg_": lambda x: x.neg_(),
 }
 
 
@@ -136,6 +136,9 @@ def test_it_is_for_images_alone(engine: Engine) -> None:
         x.permute(2, 3, 0, 1).view(-1)
     with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits the strides"):
         x.flatten(1).t().view(-1)
+    for shared in (x[:, :1].expand(2, 3, 4, 5), x[:, :1].expand(2, 3, 4, 5).permute(0, 1, 3, 2)):
+        with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits the strides"):
+            shared.view(2, -1)
     with alpha.set_image_layout("NHWC"):
         with pytest.raises(ShapeError, match=r"\[view\] expected a shape that fits"):
             x.view(2, -1)

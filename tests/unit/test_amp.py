@@ -61,6 +61,15 @@ def test_several_losses_and_a_new_scale() -> None:
         assert other.state_dict() == state
 
 
+def test_gradients_with_a_graph_are_scaled_outside_it() -> None:
+    net = nn.Linear(1, 1)
+    scaler = amp.GradScaler(init_scale=8.0)
+    scaler.scale(net(alpha.ones(1, 1)).square().sum()).backward(create_graph=True)
+    before = np.asarray(net.weight.grad.detach()) / 8  # type: ignore[union-attr]
+    scaler.unscale_(optim.SGD(net.parameters(), lr=0.1))
+    np.testing.assert_allclose(np.asarray(net.weight.grad.detach()), before, rtol=1e-6)  # type: ignore[union-attr]
+
+
 def test_wrong_order() -> None:
     net = nn.Linear(1, 1)
     opt, scaler = optim.SGD(net.parameters(), lr=0.1), amp.GradScaler()

@@ -125,6 +125,9 @@ def test_numbers_that_an_integer_dtype_holds(dtype: str) -> None:
     limits = np.iinfo(dtype)
     for values in ([True, False], [int(limits.min), int(limits.max)], [0.0, 1.9], [float(limits.min)]):
         assert alpha.tensor(values, dtype=dtype).tolist() == [int(value) for value in values]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert alpha.tensor(np.float16(3), dtype=dtype).item() == 3
     for beyond in (int(limits.max) + 1, int(limits.min) - 1, float(limits.max) * 2, float("nan")):
         with pytest.raises((ArgumentError, alpha.errors.DtypeError), match=r"\[tensor\] expected"):
             alpha.tensor([beyond], dtype=dtype)
