@@ -73,3 +73,7 @@ class NumericsError(AlphaError, ArithmeticError):
 
 class CheckError(AlphaError, AssertionError):
     """A comparison or a check of gradients failed."""
+
+
+class DistributedError(AlphaError, RuntimeError):
+    """Ranks of a distributed program do not go together, or one of them is gone."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 import operator
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,7 +188,48 @@ class Generator:
         self.place = AtomicReference((state["seed"], state["offset"]))
 
 
-default_generator = Generator()
+class _Own(threading.local):
+    """A place in random numbers that is a thread's own; None in threads that draw from the process's."""
+
+    place: AtomicReference[tuple[int, int]] | None = None
+
+
+_own = _Own()
+
+
+class _Default(Generator):
+    """The process's sequence, in whose place a thread may have one of its own for a while."""
+
+    _shared: AtomicReference[tuple[int, int]]
+
+    @property
+    def place(self) -> AtomicReference[tuple[int, int]]:  # type: ignore[override]
+        own = _own.place
+        return self._shared if own is None else own
+
+    @place.setter
+    def place(self, value: AtomicReference[tuple[int, int]]) -> None:
+        if _own.place is None:
+            self._shared = value
+        else:
+            _own.place = value
+
+
+@contextmanager
+def own_sequence(state: Mapping[str, int]) -> Iterator[None]:
+    """``with own_sequence(state):`` what this thread draws in the block that names no generator begins at a state.
+
+    The process's own sequence stays where it is. ``seed``, ``get_state`` and their like are of the thread's meanwhile.
+    """
+    before = _own.place
+    try:
+        _own.place = AtomicReference((state["seed"], state["offset"]))
+        yield
+    finally:
+        _own.place = before
+
+
+default_generator: Generator = _Default()
 """What every draw of this process is from that names no generator."""
 
 

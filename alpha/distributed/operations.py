@@ -1,0 +1,157 @@
+"""The functions of ``alpha.distributed``: how a program becomes one of several ranks, and what ranks do together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from alpha import random
+from alpha.arguments import number, whole
+from alpha.distributed.transport import Alone, Transport
+from alpha.distributed.world import Event, World, current, find, set_process_world
+from alpha.errors import ArgumentError, DistributedError, DtypeError, described
+from alpha.tensor import Tensor
+
+REDUCTIONS: dict[str, Any] = {"sum": np.add, "max": np.maximum, "min": np.minimum, "product": np.multiply}
+"""What ``all_reduce`` can compute, by name."""
+
+_LAUNCHED = ("ALPHA_DISTRIBUTED", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
+"""Variables of the environment that launchers of MPI programs set."""
+
+
+def init(backend: str | None = None, timeout: float = 1800.0) -> World:
+    """Makes this process a rank among those that were started together; alone, rank 0 of 1.
+
+    All ranks then draw the same random numbers as rank 0, and data loaders hand each rank its part of a batch.
+
+    Args:
+        backend: ``"mpi"``, which needs mpi4py and an MPI library; ``"alone"``; by default the first where a launcher of
+            MPI programs started this process.
+        timeout: seconds after which an operation that some rank did not take part in is an error.
+
+    Returns:
+        the ranks, with ``rank`` and ``size``.
+    """
+    timeout = number("init", "timeout", timeout)
+    if not timeout > 0:
+        raise ArgumentError(f"[init] expected timeout > 0 seconds, got {timeout}")
+    if backend not in (None, "mpi", "alone"):
+        raise ArgumentError(f'[init] expected backend as "mpi", "alone" or None, got {described(backend)}')
+    if find() is not None:
+        raise DistributedError("[init] expected to be called once, got a second call: call dist.shutdown() between")
+    world = World(_transport(backend), timeout)
+    state = random.get_state()
+    sequence = np.array([state["seed"], state["offset"]], np.uint64)
+    world.broadcast(sequence, name="start").finish()
+    random.set_state({"seed": int(sequence[0]), "offset": int(sequence[1])})
+    set_process_world(world)
+    return world
+
+
+def _transport(backend: str | None) -> Transport:
+    launched = any(name in os.environ for name in _LAUNCHED)
+    if backend == "alone" or (backend is None and not launched):
+        return Alone()
+    from alpha.distributed.mpi import MPITransport
+
+    return MPITransport()
+
+
+def shutdown() -> None:
+    """Ends what ``init`` began; without it nothing happens."""
+    world = find()
+    if world is not None:
+        set_process_world(None)
+        world.transport.close()
+
+
+def is_initialized() -> bool:
+    """Whether ``init`` was called."""
+    return find() is not None
+
+
+def rank() -> int:
+    """This rank's number, from 0."""
+    return current("rank").rank
+
+
+def world_size() -> int:
+    """The number of ranks."""
+    return current("world_size").size
+
+
+def is_main() -> bool:
+    """Whether this is rank 0, which prints and writes files."""
+    return current("is_main").rank == 0
+
+
+def barrier() -> None:
+    """Waits until all ranks have come here."""
+    world = current("barrier")
+    world.sum(np.zeros((1, 1), np.int64), "barrier").finish()
+
+
+def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
+    """Replaces a tensor by the sum of all ranks' tensors, in place; returns it.
+
+    Ranks are added by one binary tree over their numbers, so the result does not depend on the MPI library.
+
+    Args:
+        tensor: of one shape and dtype on all ranks, outside the graph.
+        op: ``"sum"``, ``"mean"``, ``"max"``, ``"min"`` or ``"product"``.
+    """
+    world = current("all_reduce")
+    _check("all_reduce", tensor)
+    if op != "mean" and op not in REDUCTIONS:
+        raise ArgumentError(f"[all_reduce] expected op as one of mean, {', '.join(REDUCTIONS)}, got {described(op)}")
+    if op == "mean" and tensor.dtype.kind in "biu":
+        raise DtypeError(f'[all_reduce] expected floats for op="mean", got {tensor.dtype}: cast it')
+    array = _dense(tensor)
+    world.sum(array.reshape(1, -1), add=REDUCTIONS["sum" if op == "mean" else op]).finish()
+    if op == "mean":
+        np.divide(array, array.dtype.type(world.size), out=array)
+    return _filled(tensor, array)
+
+
+def broadcast(tensor: Tensor, source: int = 0) -> Tensor:
+    """Replaces a tensor by that of one rank, in place; returns it."""
+    world = current("broadcast")
+    _check("broadcast", tensor)
+    source = whole("broadcast", "source", source, 0, world.size - 1)
+    array = _dense(tensor)
+    world.broadcast(array.reshape(-1), source).finish()
+    return _filled(tensor, array)
+
+
+@contextmanager
+def trace() -> Iterator[list[Event]]:
+    """``with trace() as events:`` notes what this rank sends in the block, and when: see ``Event``."""
+    world = current("trace")
+    before, events = world.events, []  # type: tuple[list[Event] | None, list[Event]]
+    try:
+        world.events = events
+        yield events
+    finally:
+        world.events = before
+
+
+def _check(function: str, tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise DtypeError(f"[{function}] expected a Tensor, got {described(tensor)}")
+    if tensor.requires_grad:
+        raise ArgumentError(
+            f"[{function}] expected a tensor outside the graph, got one that requires grad: use .detach()"
+        )
+
+
+def _dense(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """The values as an array of its own, in row-major order."""
+    return np.array(tensor.engine.to_numpy(tensor), order="C", copy=True)
+
+
+def _filled(tensor: Tensor, array: np.ndarray[Any, Any]) -> Tensor:
+    return tensor.copy_(tensor.engine.from_numpy(array))

@@ -1,0 +1,81 @@
+"""Transport: what carries messages between ranks."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+Pending = Callable[[], bool]
+"""A message under way: says, when called, whether it is through. Until then its array stays as it is."""
+
+_YIELDS = 200
+"""How often a rank that waits gives its core to others before it sleeps between looks."""
+_SLEEP_SECONDS = 50e-6
+
+
+class Transport(ABC):
+    """Carries arrays between ranks. Messages with one tag from one rank to another arrive in the order of their sending.
+
+    Attributes:
+        name: of the back-end.
+        rank: this rank's number, from 0.
+        size: the number of ranks.
+        tags: tags are below this number.
+    """
+
+    name: str
+    rank: int
+    size: int
+    tags: int = 1 << 15
+
+    @abstractmethod
+    def send(self, array: Array, peer: int, tag: int) -> Pending:
+        """Sends a dense array to a rank."""
+
+    @abstractmethod
+    def receive(self, array: Array, peer: int, tag: int) -> Pending:
+        """Receives a rank's next message into a dense array; the call, or looking at it, raises LengthError."""
+
+    @abstractmethod
+    def waiting_tag(self, peer: int) -> int | None:
+        """The tag of a message from a rank that nobody here has asked for yet; None where there is none."""
+
+    def pause(self, looks: int) -> None:
+        """Passes some time between two looks at messages, of which there were so many already."""
+        if looks < _YIELDS:
+            os.sched_yield()
+        else:
+            time.sleep(_SLEEP_SECONDS)
+
+    def abort(self, status: int) -> None:
+        """Ends all ranks' processes with a status, where the back-end can."""
+
+    def close(self) -> None:
+        """Gives back what the back-end holds."""
+
+
+class LengthError(Exception):
+    """A message has another length than its receiver expected."""
+
+
+class Alone(Transport):
+    """One rank, which has nobody to talk to."""
+
+    name = "alone"
+    rank, size = 0, 1
+
+    def send(self, array: Array, peer: int, tag: int) -> Pending:
+        raise NotImplementedError("a rank that is alone sends nothing")
+
+    def receive(self, array: Array, peer: int, tag: int) -> Pending:
+        raise NotImplementedError("a rank that is alone receives nothing")
+
+    def waiting_tag(self, peer: int) -> int | None:
+        return None
