@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from alpha import steps
@@ -88,15 +88,20 @@ def walk_from(roots: Sequence[tuple[Tensor, Tensor]], walk: Walk) -> None:
     """Walks the graph from its roots, each given with its gradient, and settles what has arrived.
 
     Nodes run in the reverse order of their creation, so each runs once, after all nodes that used its outputs. Unless
-    the graph is retained, each node's saved tensors are freed as soon as it has run. All leaves get their gradients at
-    the end of the walk: an error or an interrupt before leaves every ``.grad`` as it was.
+    the graph is retained, each node's saved tensors are freed as soon as it has run. Leaves get their gradients at the
+    end of the walk: an error or an interrupt before leaves every ``.grad`` as it was. Only those with hooks of
+    ``register_post_accumulate_grad_hook`` get theirs as soon as nothing more is to be added.
     """
     call, outer = THREAD.call, THREAD.walk
     try:
         try:
             THREAD.call, THREAD.walk = BACKWARD_IN_GRAPH if walk.create_graph else BACKWARD, walk
-            for root, grad in roots:
-                walk.deliver((root._node or root, root._output), grad, False)
+            starts = [((root._node or root, root._output), grad) for root, grad in roots]
+            if walk.completes or (_Hooks.used and walk.settles and not walk.create_graph):
+                walk.count([edge for edge, _ in starts])
+            for edge, grad in starts:
+                walk.deliver(edge, grad, False)
+                walk.pass_edges((edge,))
             walk.run()
             if walk.settles:
                 walk.settle()
@@ -119,9 +124,12 @@ class Walk:
     Attributes:
         captured: the gradients that arrived at the outputs of functions that ``aim`` was given.
         settles: whether the leaves get their gradients in ``.grad``.
+        completes: for some leaves what is called, with the gradient and whether it may be written to, as soon as
+            nothing more will be added to it, instead of settling it.
     """
 
     settles = True
+    completes: Mapping[Tensor, Callable[[Tensor, bool], None]] = {}
     captured: dict[tuple[Any, int], Tensor]
     _wanted: set[tuple[Any, int]] | None = None  # None: the leaves
     _leading: set[Any]
@@ -132,6 +140,51 @@ class Walk:
         self.queued: set[Function] = set()  # of those with several outputs
         self.pending: dict[tuple[Function, int], Waiting] = {}
         self.leaves: dict[Tensor, Waiting] = {}
+        self.left: dict[Tensor, int] = {}  # contributions that leaves may still get, where completeness is asked for
+
+    def count(self, starts: Iterable[tuple[Any, int]]) -> None:
+        """Counts how many contributions the leaves will get whose completeness is asked for."""
+        left, seen = self.left, set()
+        waiting: list[Iterable[Edge]] = [starts]
+        while waiting:
+            for edge in waiting.pop():
+                if edge is None or (
+                    self._wanted is not None and edge not in self._wanted and edge[0] not in self._leading
+                ):
+                    continue
+                target = edge[0]
+                if not isinstance(target, Function):
+                    if target in self.completes or _has_late_hooks(target):
+                        left[target] = left.get(target, 0) + 1
+                elif target not in seen:
+                    seen.add(target)
+                    if self._wanted is None or target in self._leading:
+                        waiting.append(target._edges)
+
+    def pass_edges(self, edges: Iterable[Edge]) -> None:
+        """Notes that what a function gave its arguments has been delivered; leaves may be complete by that."""
+        left = self.left
+        for edge in edges if left else ():
+            if edge is not None and edge[0] in left:
+                leaf = edge[0]
+                left[leaf] -= 1
+                if not left[leaf]:
+                    self._complete(leaf)
+
+    def _complete(self, leaf: Tensor) -> None:
+        """Hands on, or settles, the gradient of a leaf to which nothing more will be added."""
+        del self.left[leaf]
+        found = self.leaves.pop(leaf, None)
+        if found is None:
+            return
+        if leaf in self.completes:
+            self.completes[leaf](*found)
+            return
+        others, self.leaves = self.leaves, {leaf: found}
+        try:
+            self.settle()
+        finally:
+            self.leaves = others
 
     def aim(self, wanted: Iterable[tuple[Any, int]], roots: Iterable[Tensor], since: int = -1) -> None:
         """Walks only to these outputs of functions and leaves, and runs only what leads to them.
@@ -173,6 +226,8 @@ class Walk:
         queue = self.queue
         while queue:
             self._run(heapq.heappop(queue)[1])
+        for leaf in [leaf for leaf in self.left if leaf in self.leaves]:  # whose functions were not all reached
+            self._complete(leaf)
 
     def _run(self, function: Function) -> None:
         if function._saved is None:
@@ -201,6 +256,9 @@ class Walk:
             edge = edges[0]
             if edge is not None:
                 self.deliver(edge, result, owned)
+                if self.left:
+                    del result
+                    self.pass_edges(edges)
             return
         incoming = list(result) if isinstance(result, tuple | list) else [result]
         del result
@@ -211,6 +269,9 @@ class Walk:
             grad, incoming[argument] = incoming[argument], None
             if edge is not None and grad is not None:
                 self.deliver(edge, grad, owned)
+        if self.left:
+            grad = None
+            self.pass_edges(edges)
 
     def _is_to_run(self, function: Function) -> bool:
         """Captures what was asked for of a function's gradients; whether it leads to more."""
@@ -305,11 +366,16 @@ class Walk:
         while not (mutex := lock.mutex).acquire(False):
             if lock.wait(mutex):
                 self._settle()
-                return
-        try:
-            self._settle()
-        finally:
-            mutex.release()
+                break
+        else:
+            try:
+                self._settle()
+            finally:
+                mutex.release()
+        for leaf in self.leaves:
+            for hook in tuple((leaf._leaf_hooks or {}).values()):
+                if type(hook) is AfterAccumulation:
+                    hook.function(leaf)
 
     def _settle(self) -> None:
         prepared: list[tuple[Tensor, Tensor | None, Tensor]] = []
@@ -331,11 +397,6 @@ class Walk:
         except KeyboardInterrupt:
             finish(give)
             raise
-        for leaf in self.leaves:
-            if leaf._leaf_hooks:
-                for hook in tuple(leaf._leaf_hooks.values()):
-                    if type(hook) is AfterAccumulation:
-                        hook.function(leaf)
 
 
 class AfterAccumulation(NamedTuple):
@@ -347,8 +408,23 @@ class AfterAccumulation(NamedTuple):
         """Where it stands among the hooks that see contributions, it changes none."""
 
 
+class _Hooks:
+    """Whether any leaf ever got a hook that is called once its gradient is complete."""
+
+    used = False
+
+
+def _has_late_hooks(leaf: Tensor) -> bool:
+    hooks = leaf._leaf_hooks
+    return bool(hooks) and any(type(hook) is AfterAccumulation for hook in hooks.values())
+
+
 def register_post_accumulate_grad_hook(leaf: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
-    """Calls ``hook(leaf)`` when a backward has added all of a leaf's gradient to ``.grad``."""
+    """Calls ``hook(leaf)`` when a backward has added all of a leaf's gradient to ``.grad``.
+
+    That is in the midst of the backward, as soon as nothing more is to be added, so that the hook may use the gradient
+    and free it. With ``create_graph=True`` it is at the end.
+    """
     if leaf._node is not None or not leaf.requires_grad:
         raise GraphError("[register_post_accumulate_grad_hook] expected a leaf that requires grad, got another tensor")
     if not callable(hook):
@@ -357,6 +433,7 @@ def register_post_accumulate_grad_hook(leaf: Tensor, hook: Callable[[Tensor], An
         )
     if leaf._leaf_hooks is None:
         leaf._leaf_hooks = {}
+    _Hooks.used = True
     return RemovableHandle(leaf._leaf_hooks, AfterAccumulation(hook))
 
 
