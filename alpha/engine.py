@@ -132,6 +132,11 @@ class Engine(ABC):
         """How float32 convolutions and matrix products are computed: see ``alpha.set_float32_precision``."""
         return precision.get_float32_precision()
 
+    @property
+    def numerics(self) -> str:
+        """What of this machine decides the bits of results: two engines that say the same compute the same."""
+        return self.name
+
     def recorder(self) -> Recorder | None:
         """What captures steps for ``alpha.graph``; None where a step is simply called."""
         return None

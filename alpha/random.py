@@ -215,6 +215,14 @@ class _Default(Generator):
             _own.place = value
 
 
+def mixed(state: Mapping[str, int], stream: int) -> dict[str, int]:
+    """The start of one of many sequences that follow from a place in another: a state, by one call of Philox."""
+    seed, offset = state["seed"], state["offset"]
+    counter = np.array([[offset & _MASK32], [offset >> 32], [stream & _MASK32], [1 + (stream >> 32)]], np.uint32)
+    found = philox(counter, (seed & _MASK32, seed >> 32))
+    return {"seed": int(found[0, 0]) | int(found[1, 0]) << 32, "offset": 0}
+
+
 @contextmanager
 def own_sequence(state: Mapping[str, int]) -> Iterator[None]:
     """``with own_sequence(state):`` what this thread draws in the block that names no generator begins at a state.

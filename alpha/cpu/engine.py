@@ -7,8 +7,10 @@ from alpha.cpu.along_axis import AxisOperations
 from alpha.cpu.attention import AttentionOperations
 from alpha.cpu.convolution import ConvolutionOperations
 from alpha.cpu.dropout import DropoutOperations
+from alpha.cpu.figures import digest
 from alpha.cpu.fills import FillOperations
 from alpha.cpu.group_norm import GroupNormOperations
+from alpha.cpu.isa import ISA
 from alpha.cpu.losses import LossOperations
 from alpha.cpu.normalisation import NormalisationOperations
 from alpha.cpu.one_hot import OneHotOperations
@@ -45,3 +47,8 @@ class CPUEngine(
     OptimizerOperations,
 ):
     """Computes on the host: NumPy for general operations, compiled kernels where training spends its time."""
+
+    @property
+    def numerics(self) -> str:
+        """The instruction path, and the figures by which algorithms of convolutions are chosen."""
+        return f"{ISA.name}, figures {digest()}"

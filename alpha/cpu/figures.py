@@ -178,6 +178,11 @@ def known() -> Known:
     return found if found is not None else shipped(processor().core, ISA.name)
 
 
+def digest() -> str:
+    """A short name of the figures in force, by which processes see whether they have the same."""
+    return hashlib.sha256(json.dumps(asdict(known().figures), sort_keys=True).encode()).hexdigest()[:12]
+
+
 def _measured(here: Processor, path: str) -> Known | None:
     """What the user has measured on this machine; None where that is nothing, or, with a warning, cannot be used."""
     try:

@@ -23,9 +23,20 @@ def all_reduce(transport: Transport, sums: Array, tag: int, shards: int | None =
         add: ``add(a, b, out=a)``.
     """
     shards = transport.size if shards is None else shards
+    add = _quietly(add)
     if transport.size & (transport.size - 1) == 0:
         return halve_and_double(transport, sums[0], tag, add)
     return exchange(transport, sums, tag, shards, add)
+
+
+def _quietly(add: Any) -> Any:
+    """The same function, which does not warn of infinities and NaN."""
+
+    def quiet(first: Array, second: Array, out: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return add(first, second, out=out)  # type: ignore[no-any-return]
+
+    return quiet
 
 
 def halve_and_double(transport: Transport, flat: Array, tag: int, add: Any) -> Steps:

@@ -1,0 +1,453 @@
+"""DataParallel: a network trained on several ranks, with the same bits on any number of them."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import numpy as np
+
+from alpha import random
+from alpha.arguments import number, whole
+from alpha.autograd.walk import Walk, seed, walk_from
+from alpha.distributed import lifeline
+from alpha.distributed.agreement import compare, facts_of
+from alpha.distributed.buffers import Buffers
+from alpha.distributed.gradients import GradientSums, Layout, Sum, numbers
+from alpha.distributed.shards import Division, Shard, divide, part_of, rows_of
+from alpha.distributed.world import World, current, find
+from alpha.dtypes import is_float
+from alpha.errors import ArgumentError, DistributedError, DtypeError, EngineError, ShapeError, described
+from alpha.nn.module import Module
+from alpha.optim.hooks import register_optimizer_step_pre_hook
+from alpha.tensor import Tensor
+
+_wrappers: weakref.WeakValueDictionary[int, DataParallel] = weakref.WeakValueDictionary()
+"""The wrapper of each parameter, by its id."""
+
+
+class DataParallel(Module):
+    """A network whose gradients are the means over a batch that several ranks share.
+
+    The global batch is cut into shards; each rank has as many of them, one after another, and the gradients of all are
+    added by one binary tree over their numbers. So with ``shards=4`` weights, optimizer state and buffers have the same
+    bits on 1, 2 and 4 ranks. A step is a loop over this rank's shards::
+
+        for px, py in par.split(x, y):
+            par.backward(F.cross_entropy(par(px), py))
+        opt.step()
+
+    Losses are means over rows. Random numbers that are drawn in the loop depend on the seed, the step and the shard.
+    BatchNorm's statistics are each shard's own, and its running statistics change once a step. Wrapping takes the
+    weights and buffers of rank 0; all ranks do it together.
+
+    Args:
+        module: the network; it keeps its place in memory, and its parameters are trained.
+        shards: into how many parts each global batch is cut, a multiple of the number of ranks. By default each rank is
+            one, and the bits then depend on the number of ranks.
+        bucket_cap_mb: MB of gradients that travel together, while backward goes on.
+
+    Attributes:
+        module: the network.
+        loss: the mean of the losses over the last global batch, once its loop is over.
+        stopping: whether some rank was asked to stop, by ``request_stop`` or by a Ctrl-C that the launcher passed on.
+            It becomes true on all ranks in the same ``split``, so that all can end after the same step.
+    """
+
+    def __init__(self, module: Module, shards: int | None = None, bucket_cap_mb: float = 8.0) -> None:
+        super().__init__()
+        world = current("DataParallel")
+        if not isinstance(module, Module):
+            raise ArgumentError(f"[DataParallel] expected a network, got {described(module)}")
+        wanted = world.size if shards is None else whole("DataParallel", "shards", shards, 1)
+        cap = number("DataParallel", "bucket_cap_mb", bucket_cap_mb)
+        if not cap > 0:
+            raise ArgumentError(f"[DataParallel] expected bucket_cap_mb > 0, got {cap}")
+        if wanted % world.size:
+            raise DistributedError(
+                f"[DataParallel] expected a number of ranks that divides the shards, got {world.size} ranks and "
+                f"shards={wanted}: start as many ranks as divide {wanted}, or change shards"
+            )
+        self.module, self.shards = module, wanted
+        self.loss: float | None = None
+        self.stopping = self._asked_to_stop = False
+        self._world = world
+        self._params = _trained(module)
+        self._names = [id(param) for param in self._params]
+        engine = self._params[0].engine
+        lifeline.tell(shards=wanted)
+        compare(world, facts_of(module, engine, wanted))
+        _take_from_main(world, [*self._params, *module.buffers()])
+        self._cap = max(1, int(cap * 1e6))
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Makes what follows from the network."""
+        self._layout = Layout(self._params, self._cap, self._world.size)
+        self._state = Buffers(self.module)
+        self._is_held = False
+        self._held: _Held | None = None
+        self._asks_empty = any(getattr(layer, "is_synchronized", False) for layer in self.module.modules())
+        self._loop: _Loop | None = None
+        for param in self._params:
+            _wrappers[id(param)] = self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DataParallel:
+        """A copy of the network, wrapped for the same ranks; what waits within ``no_sync`` is not copied."""
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        shared = ("_world", "shards", "loss", "stopping", "_asked_to_stop", "_cap", "training")
+        vars(made).update({name: getattr(self, name) for name in shared})
+        made.module = copy.deepcopy(self.module, memo)
+        made._params = [param for param in made.module.parameters() if param.requires_grad]
+        made._names = [id(param) for param in made._params]
+        made._prepare()
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise ArgumentError("[DataParallel] expected a network to pickle, got its wrapper: pickle .module")
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the network."""
+        return self.module(*args, **kwargs)
+
+    def split(self, *tensors: Tensor) -> Iterator[Any]:
+        """Loops over this rank's shards of a global batch, as parts of tensors that share their first axis.
+
+        Each part gets one ``backward``. The loop's end waits for all ranks and sets the parameters' gradients; leaving
+        it early is an error at the next step. A shard without rows is left out, as is the loop where a rank has no
+        rows, but it takes part with weight 0.
+
+        Args:
+            tensors: this rank's part of the batch, as a ``DataLoader`` hands it out.
+
+        Returns:
+            an iterator over parts: a tensor for one tensor, tuples for several.
+        """
+        rows = rows_of(tensors)
+        self._check_ready()
+        division = divide(self._world, rows, self.shards, self._asked_to_stop or lifeline.interrupt_requested())
+        self.stopping = self.stopping or division.stops
+        self._loop = self._world.open = _Loop(self, division)
+        return self._loop.parts(tensors)
+
+    def request_stop(self) -> None:
+        """Lets ``stopping`` become true on all ranks in the next ``split``, such as after a Ctrl-C on this one."""
+        self._asked_to_stop = True
+
+    def backward(self, loss: Tensor) -> None:
+        """Computes the gradients of a shard's loss, its mean over the shard's rows; they are sent while it goes on."""
+        if self._loop is None:
+            raise DistributedError(
+                "[DataParallel.backward] expected a shard's loss, got one outside the loop over par.split(...): use "
+                "loss.backward() where nothing is shared"
+            )
+        self._loop.backward(loss)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """``with par.no_sync():`` adds up the gradients of the batches in the block, and sends nothing.
+
+        The next loop over ``split`` outside sends the sum with its own. Until then each rank's ``.grad`` is of its own
+        shards, and a step is an error; a ``zero_grad`` drops what was added up.
+        """
+        before, self._is_held = self._is_held, True
+        try:
+            yield
+        finally:
+            self._is_held = before
+
+    # -- what loops and steps check --------------------------------------------------------------------------------
+
+    def _check_ready(self) -> None:
+        world = self._world
+        if find() is not world:
+            raise DistributedError(
+                "[split] expected the ranks with which DataParallel was made, got others: make it anew"
+            )
+        if self._loop is not None:
+            left = self._loop
+            self._loop = world.open = None
+            raise DistributedError(
+                f"[split] expected the loop before to go over all of its shards, got {left.passed} of "
+                f"{len(left.shards)}: do not leave it early"
+            )
+        found = [id(param) for param in self.module.parameters() if param.requires_grad]
+        if sorted(set(found)) != sorted(self._names):
+            raise DistributedError(
+                f"[split] expected the {len(self._names)} parameters with which DataParallel was made, got "
+                f"{len(set(found))}, or others: wrap the network after it is whole"
+            )
+
+    def _check_step(self) -> None:
+        """DistributedError if an optimizer steps with gradients that are not yet, or not all, there."""
+        if self._loop is not None:
+            raise DistributedError(
+                f"[step] expected all shards of the batch to be through, got {self._loop.passed} of "
+                f"{len(self._loop.shards)}: call step() behind the loop over par.split(...), and do not leave it early"
+            )
+        if self._held is not None and self._held.is_in_force(self._params):
+            raise DistributedError(
+                "[step] expected gradients of all ranks, got those of this one that were added up within no_sync(): "
+                "let the last loop over par.split(...) before a step be outside of it"
+            )
+
+
+def _check_steps(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Before any optimizer's step: asks the wrappers of its parameters."""
+    if _wrappers:
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        for wrapper in {id(w): w for param in params if (w := _wrappers.get(id(param))) is not None}.values():
+            wrapper._check_step()
+
+
+register_optimizer_step_pre_hook(_check_steps)
+
+
+def _trained(module: Module) -> list[Tensor]:
+    """The parameters that are trained, each once; errors where they do not go together."""
+    params = [param for param in module.parameters() if param.requires_grad]
+    if not params:
+        raise ArgumentError("[DataParallel] expected a network with parameters that require grad, got none")
+    for param in params:
+        if id(param) in _wrappers:
+            raise DistributedError(
+                "[DataParallel] expected a network that is wrapped once, got one with a parameter of a network that is "
+                "wrapped already: use that wrapper"
+            )
+    engines = {tensor.engine.name for tensor in [*module.parameters(), *module.buffers()]}
+    if len(engines) > 1:
+        raise EngineError(
+            f"[DataParallel] expected a network on one engine, got {' and '.join(sorted(engines))}: move it with "
+            ".to(engine)"
+        )
+    dtypes = {str(param.dtype) for param in params}
+    if len(dtypes) > 1 or not is_float(params[0].dtype):
+        raise DtypeError(
+            f"[DataParallel] expected parameters of one dtype of real numbers, got {' and '.join(sorted(dtypes))}: "
+            "convert them with .to(dtype)"
+        )
+    return params
+
+
+def _take_from_main(world: World, tensors: list[Tensor]) -> None:
+    """Gives tensors the values that they have on rank 0."""
+    if world.size == 1:
+        return
+    arrays = [np.array(tensor.engine.to_numpy(tensor.detach()), order="C") for tensor in tensors]
+    data = np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
+    world.broadcast(data, 0, "start").finish()
+    start = 0
+    for tensor, array in zip(tensors, arrays, strict=True):
+        values = data[start : start + array.nbytes].view(array.dtype).reshape(array.shape).copy()
+        start += array.nbytes
+        tensor.engine.copy(tensor.engine.from_numpy(values), tensor.detach())
+        tensor.storage.touch()
+
+
+class _Held:
+    """Gradients of this rank's shards that were added up within ``no_sync``, and what else waits with them.
+
+    Attributes:
+        sums: for each shard, the gradients by parameter.
+        buffers: for each shard, the buffers as it left them.
+        before: the parameters' gradients before.
+        shown: what the parameters' ``.grad`` was set to meanwhile.
+    """
+
+    def __init__(self, params: list[Tensor], shards: int) -> None:
+        self.sums: list[dict[Tensor, Tensor]] = [{} for _ in range(shards)]
+        self.buffers: list[list[Tensor] | None] = [None] * shards
+        self.before = {param: param.grad for param in params}
+        self.shown: dict[Tensor, Tensor | None] = {}
+
+    def show(self, params: list[Tensor]) -> None:
+        """Lets ``.grad`` hold the sum over this rank's shards, and what it held before."""
+        for param in params:
+            parts = [sums[param] for sums in self.sums if param in sums]
+            before = self.before[param]
+            shown = before
+            for part in parts:
+                shown = part.clone() if shown is None else shown + part
+            param.grad = self.shown[param] = shown
+
+    def is_in_force(self, params: list[Tensor]) -> bool:
+        """Whether nobody has dropped the gradients since."""
+        return all(param.grad is self.shown.get(param, param.grad) for param in params)
+
+
+class _Loop:
+    """A loop over this rank's shards of a global batch.
+
+    Attributes:
+        shards: this rank's.
+        passed: how many of them are through.
+    """
+
+    def __init__(self, owner: DataParallel, division: Division) -> None:
+        self.owner, self.world, self.division = owner, owner._world, division
+        self.shards, self.passed = division.shards, 0
+        self.shards_here = len(self.shards)
+        held = owner._held
+        if held is not None and not held.is_in_force(owner._params):
+            held = owner._held = None
+        self.held = held
+        self.keeps = owner._is_held
+        if self.keeps and self.held is None:
+            self.held = owner._held = _Held(owner._params, len(self.shards))
+        self.sums = None if self.keeps else GradientSums(self.world, owner._layout, owner.shards)
+        self.current: Shard | None = None
+        self.done = False  # whether the current shard has had its backward
+        self.losses = [0.0] * len(self.shards)
+        self.used: list[set[int]] = [set() for _ in self.shards]
+        self.rows: list[Any] = [np.zeros(owner._state.length) for _ in self.shards]
+        self.first: list[Tensor] | None = None
+
+    # -- the shards ------------------------------------------------------------------------------------------------
+
+    def parts(self, tensors: tuple[Tensor, ...]) -> Iterator[Any]:
+        owner = self.owner
+        several = self.held is not None or sum(shard.rows > 0 for shard in self.shards) > 1
+        before = owner._state.values() if several else []
+        for place, shard in enumerate(self.shards):
+            if not shard.rows and not owner._asks_empty:
+                self._skip(place)
+                continue
+            held = None if self.held is None else self.held.buffers[place]
+            if several:
+                owner._state.restore(before if held is None else held)
+            versions = owner._state.versions()
+            self.current, self.done = shard, False
+            parts = tuple([part_of(tensor, shard) for tensor in tensors])
+            with random.own_sequence(shard.random):
+                yield parts if len(parts) > 1 else parts[0]
+            if not self.done:
+                raise DistributedError(
+                    f"[split] expected par.backward(loss) once for each shard, got none for shard {shard.number}: call "
+                    "it in the loop, also where a loss is to be left out (times 0)"
+                )
+            self.current = None
+            self._note_buffers(place, shard, versions)
+            self.passed += 1
+        self._end(before)
+
+    def _skip(self, place: int) -> None:
+        """A shard without rows: its gradients are nothing."""
+        for param in self.owner._params:
+            self._take(param, place, None)
+        self.passed += 1
+
+    def _note_buffers(self, place: int, shard: Shard, versions: list[int]) -> None:
+        buffers = self.owner._state
+        if not buffers.all or self.owner.shards == 1:
+            return
+        self.rows[place] = buffers.row(shard.weight, versions)
+        if shard.number == self.division.first:
+            self.first = buffers.values()
+        if self.held is not None:
+            self.held.buffers[place] = buffers.values()
+
+    # -- gradients -------------------------------------------------------------------------------------------------
+
+    def backward(self, loss: Tensor) -> None:
+        shard = self.current
+        if shard is None or self.done:
+            raise DistributedError(
+                "[DataParallel.backward] expected one loss for each shard, got a second one: add them up and call it "
+                "once"
+            )
+        seed("DataParallel.backward", loss, None)
+        if loss.dtype != self.owner._params[0].dtype:
+            raise DtypeError(
+                f"[DataParallel.backward] expected a loss of {self.owner._params[0].dtype} as the parameters, got "
+                f"{loss.dtype}: cast it"
+            )
+        place = shard.number - self.shards[0].number
+        start = loss.engine.full(loss.shape, shard.weight, loss.dtype)
+        left = set(self.owner._params)
+
+        def taker(param: Tensor) -> Any:
+            def take(gradient: Tensor, owned: bool) -> None:
+                left.discard(param)
+                self.used[place].add(id(param))
+                self._take(param, place, (gradient, owned))
+
+            return take
+
+        walk = Walk(False)
+        walk.completes = {param: taker(param) for param in left}
+        walk_from([(loss, start)], walk)
+        self.done = True
+        self.world.note("backward")
+        for param in self.owner._params:
+            if param in left:
+                self._take(param, place, None)
+        self.losses[place] = float(loss) * shard.weight if shard.rows else 0.0
+
+    def _take(self, param: Tensor, place: int, gradient: Sum | None) -> None:
+        """Takes a parameter's gradient of a shard; adds what was held for that shard before."""
+        if self.held is not None:
+            kept = self.held.sums[place]
+            if param in kept and gradient is not None:
+                gradient = param.engine.elementwise("add", kept[param], gradient[0]), True
+            elif param in kept:
+                gradient = kept[param], False
+            if self.keeps:
+                if gradient is not None:
+                    kept[param] = gradient[0]
+                return
+        if self.sums is not None:
+            self.sums.arrived(param, place, gradient)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _end(self, before: list[Tensor]) -> None:
+        """Waits for the sums, sets gradients and buffers."""
+        owner, world = self.owner, self.world
+        if self.keeps:
+            assert self.held is not None
+            self.held.show(owner._params)
+            owner._state.restore(before)
+            owner.loss = None
+            owner._loop = world.open = None
+            return
+        assert self.sums is not None
+        found = self.sums.finish()
+        total = numbers(world, [self._row(place) for place in range(len(self.shards))], owner.shards)
+        count = len(owner._params)
+        used, buffers = total[1 : count + 1] > 0, total[count + 1 :]
+        if owner._state.all and owner.shards > 1:
+            each = owner.shards // world.size
+            if before:
+                owner._state.restore(before)
+            owner._state.fold(world, buffers, self.division.first // each, self.first)
+        held, owner._held = self.held, None
+        for param, is_used in zip(owner._params, used, strict=True):
+            if held is not None:
+                param.grad = held.before[param]
+            if is_used:
+                _give(param, found[param])
+        owner.loss = float(total[0])
+        owner._loop = world.open = None
+
+    def _row(self, place: int) -> Any:
+        """What a shard tells besides its gradients: its loss, which parameters it used, its buffers."""
+        used = self.used[place]
+        kept = {} if self.held is None else self.held.sums[place]
+        flags = [float(id(param) in used or param in kept) for param in self.owner._params]
+        return np.concatenate([[self.losses[place]], flags, self.rows[place]])
+
+
+def _give(param: Tensor, gradient: Tensor) -> None:
+    """Adds a gradient to a parameter's."""
+    before = param.grad
+    if before is None:
+        param.grad = gradient
+    elif before.shape != gradient.shape or before.engine is not gradient.engine:
+        raise ShapeError(f"[split] expected a .grad of shape {gradient.shape}, got {before.shape}: set it to None")
+    else:
+        before.engine.elementwise("add", before, gradient, out=before)
+        before.storage.touch()

@@ -1,0 +1,172 @@
+"""Sums of gradients: over a rank's shards as they arrive, then in buckets over ranks while backward goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from alpha.distributed.tree import additions, cover
+from alpha.distributed.world import Operation, World
+from alpha.tensor import Tensor
+
+_ALIGNMENT = 16
+"""Elements of which a parameter's place in a bucket is a multiple."""
+
+Sum = tuple[Tensor, bool]
+"""A sum of some shards' gradients, and whether nobody else holds it; None for shards that gave no gradient."""
+
+
+class Layout:
+    """Which parameters' gradients travel together: buckets of some size, the last parameters first."""
+
+    def __init__(self, params: Sequence[Tensor], nbytes: int, size: int) -> None:
+        self.buckets: list[list[Tensor]] = []
+        self.places: dict[Tensor, tuple[int, int]] = {}
+        self.lengths: list[int] = []
+        self.gaps: list[list[tuple[int, int]]] = []
+        for param in reversed(params):
+            room = -(-param.numel() // _ALIGNMENT) * _ALIGNMENT
+            if not self.buckets or (self.lengths[-1] + room) * param.itemsize > nbytes:
+                self.buckets.append([])
+                self.lengths.append(0)
+                self.gaps.append([])
+            start = self.lengths[-1]
+            self.places[param] = len(self.buckets) - 1, start
+            self.buckets[-1].append(param)
+            self.lengths[-1] += room
+            if param.numel() < room:
+                self.gaps[-1].append((start + param.numel(), start + room))
+        for bucket, length in enumerate(self.lengths):
+            self.lengths[bucket] = -(-length // size) * size  # so that ranks can share it out evenly
+            if length < self.lengths[bucket]:
+                self.gaps[bucket].append((length, self.lengths[bucket]))
+
+
+class GradientSums:
+    """The gradients of one global batch on their way.
+
+    Args:
+        world: the ranks.
+        layout: the buckets.
+        shards: how many there are on all ranks.
+    """
+
+    def __init__(self, world: World, layout: Layout, shards: int) -> None:
+        self.world, self.layout = world, layout
+        each = shards // world.size
+        first = world.rank * each
+        self.shards, self.here = shards, each
+        self.nodes = len(cover(first, first + each, shards))
+        self.additions = additions(first, first + each, shards)
+        self.sums: dict[Tensor, list[Sum | None]] = {param: [] for param in layout.places}
+        self.missing = [len(bucket) for bucket in layout.buckets]
+        self.flats: list[Tensor | None] = [None] * len(layout.buckets)
+        self.arrays: list[Any] = [None] * len(layout.buckets)
+        self.operations: list[Operation] = []
+
+    def arrived(self, param: Tensor, shard: int, gradient: Sum | None) -> None:
+        """Takes the gradient of one of this rank's shards, which come in order; after the last it is sent."""
+        stack = self.sums[param]
+        stack.append(gradient)
+        last = shard == self.here - 1
+        count = self.additions[shard]
+        for left in reversed(range(count)):
+            second, first = stack.pop(), stack.pop()
+            into = self._place(param, 0) if last and not left and self._goes_in_place() else None
+            stack.append(_added(first, second, into))
+        if last and self.world.size > 1:
+            self._put(param, stack)
+
+    def _goes_in_place(self) -> bool:
+        return self.nodes == 1 and self.world.size > 1
+
+    def _put(self, param: Tensor, stack: list[Sum | None]) -> None:
+        """Lays a parameter's sums into its bucket, and sends the buckets that are full, in order."""
+        for node, found in enumerate(stack):
+            place = self._place(param, node)
+            if found is None:
+                param.engine.fill(place, 0)
+            elif found[0].storage is not place.storage:
+                param.engine.copy(found[0], place)
+        stack.clear()
+        self.missing[self.layout.places[param][0]] -= 1
+        while len(self.operations) < len(self.missing) and not self.missing[len(self.operations)]:
+            self._send(len(self.operations))
+        for operation in self.operations:
+            operation.advance()
+
+    def _flat(self, bucket: int) -> Tensor:
+        """A bucket's memory: for each node of this rank a row."""
+        flat = self.flats[bucket]
+        if flat is None:
+            param, length = self.layout.buckets[bucket][0], self.layout.lengths[bucket]
+            flat = self.flats[bucket] = param.engine.empty((self.nodes, length), param.dtype)
+            for first, end in self.layout.gaps[bucket]:  # which are added up too, and never read
+                param.engine.fill(flat[:, first:end], 0)
+        return flat
+
+    def _place(self, param: Tensor, node: int) -> Tensor:
+        """Where a parameter's gradient lies in its bucket, shaped and ordered as the parameter."""
+        bucket, start = self.layout.places[param]
+        flat = self._flat(bucket)
+        dense = param.engine.empty_like(param) if not param.is_contiguous(param.memory_order()) else param
+        return flat.strided(start + node * self.layout.lengths[bucket], param.shape, dense.strides)
+
+    def _send(self, bucket: int) -> None:
+        flat = self._flat(bucket)
+        array = flat.engine.to_numpy(flat)
+        self.arrays[bucket] = array
+        self.operations.append(self.world.sum(array, "gradients", self.shards))
+
+    def finish(self) -> dict[Tensor, Tensor]:
+        """Waits for the sums over all shards; a tensor for each parameter that nobody else writes to."""
+        if self.world.size == 1:
+            return {param: _owned(param, stack[0]) for param, stack in self.sums.items() if stack[0] is not None}
+        for bucket, operation in enumerate(self.operations):
+            operation.finish()
+            flat, array = self._flat(bucket), self.arrays[bucket]
+            if array.__array_interface__["data"][0] != flat.address:  # the host cannot reach the engine's memory
+                flat.engine.copy(flat.engine.from_numpy(array), flat)
+        return {param: self._place(param, 0) for param in self.layout.places}
+
+
+def _added(first: Sum | None, second: Sum | None, into: Tensor | None) -> Sum | None:
+    """The sum of two nodes. One without a gradient counts as zeros, as it does where ranks add."""
+    if first is None and second is None:
+        return None
+    given = [one for one in (first, second) if one is not None]
+    engine = given[0][0].engine
+    free = next((tensor for tensor, owned in given if owned), None)
+    operands: list[Any] = [tensor for tensor, _ in given]
+    if len(operands) == 1:
+        operands.append(0.0)
+    out = into if into is not None else free
+    return engine.elementwise("add", *operands, out=out), True
+
+
+def _owned(param: Tensor, found: Sum | None) -> Tensor:
+    """A gradient in memory of its own that is laid out as its parameter."""
+    assert found is not None
+    gradient, owned = found
+    order = param.memory_order()
+    if owned and (gradient.strides == param.strides or gradient.is_contiguous(order)):
+        return gradient
+    return param.engine.copied(gradient, order)
+
+
+def numbers(world: World, sums: list[np.ndarray[Any, Any]], shards: int) -> np.ndarray[Any, Any]:
+    """The sum of rows of float64, one for each of this rank's shards, over all shards."""
+    each = shards // world.size
+    first = world.rank * each
+    stack: list[np.ndarray[Any, Any]] = []
+    for row, count in zip(sums, additions(first, first + each, shards), strict=True):
+        stack.append(row.copy())
+        for _ in range(count):
+            second = stack.pop()
+            stack[-1] += second
+    nodes = np.stack(stack)
+    world.sum(nodes, "statistics", shards).finish()
+    total: np.ndarray[Any, Any] = nodes[0]
+    return total
