@@ -135,6 +135,7 @@ from alpha.nn.pooling import (
 from alpha.nn.rearranging import ChannelShuffle, Fold, PixelShuffle, PixelUnshuffle, Unfold
 from alpha.nn.recurrent import GRU, LSTM, RNN, RNNBase
 from alpha.nn.shape import Flatten, Identity, Unflatten
+from alpha.nn.sync_norm import SyncBatchNorm
 from alpha.nn.transformer import (
     Transformer,
     TransformerDecoder,
@@ -291,6 +292,7 @@ __all__ = [
     "Softplus",
     "Softshrink",
     "Softsign",
+    "SyncBatchNorm",
     "Tanh",
     "Tanhshrink",
     "Threshold",

@@ -22,6 +22,7 @@ from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
 from alpha.nn.piecewise import Hardswish, ReLU6
+from alpha.nn.sync_norm import SyncBatchNorm
 
 
 def _tanh_gelu(x: Any) -> Any:
@@ -51,7 +52,10 @@ _KEEPING: dict[type[Module], Callable[[Any], Any]] = {
 }
 """Activations whose backward reads what they were given: in place they would copy it first."""
 
-_FUSED: tuple[type[Module], ...] = (Conv2d, BatchNorm2d, Linear, *_POINTWISE, *_KEEPING)
+_NORMS: tuple[type[Module], ...] = (BatchNorm2d, SyncBatchNorm)
+"""The normalisations of images that take a residual and an activation; in evaluation mode they are one function."""
+
+_FUSED: tuple[type[Module], ...] = (Conv2d, *_NORMS, Linear, *_POINTWISE, *_KEEPING)
 _FORWARDS: dict[type[Module], Callable[..., Any]] = {kind: kind.forward for kind in _FUSED}
 _KEY = "folded"
 """Key of the folded filters in the cache of the filters' storage."""
@@ -72,7 +76,7 @@ def conv_bn(
         x: (N, H, W, C).
         residual, activation, negative_slope: as ``BatchNorm2d.forward`` takes them.
     """
-    if _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d) and conv.layout == bn.layout:  # type: ignore[attr-defined]
+    if _is_plain(conv, Conv2d) and _is_norm(bn) and conv.layout == bn.layout:  # type: ignore[attr-defined]
         folded = _folded(conv, bn)
         if folded is not None:
             return _convolve(conv, x, *folded, residual, activation, negative_slope)
@@ -93,7 +97,7 @@ def conv_bn_activation(
     """
     name, slope = _activation(activation)
     y: Tensor
-    if _is_plain(bn, BatchNorm2d):
+    if _is_norm(bn):
         y = conv_bn(conv, bn, x, residual, name, slope)
         return y if name is not None else activation(y)
     y = bn(conv(x))
@@ -112,7 +116,7 @@ def run(modules: Sequence[Module], x: Any) -> Any:
         if _is_plain(modules[at], Conv2d):
             count, x = _run_conv(modules[at], modules[at + 1 : at + 3], x)
             at += count
-        elif at + 1 < len(modules) and _is_plain(modules[at], BatchNorm2d):
+        elif at + 1 < len(modules) and _is_norm(modules[at]):
             count, x = _run_bn(modules[at], modules[at + 1], x)
             at += count
         elif at + 1 < len(modules) and _is_plain(modules[at], Linear) and _is_pointwise(modules[at + 1]):
@@ -145,7 +149,7 @@ def _is_pointwise(module: Module) -> bool:
 
 def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     """Runs a convolution with the following modules that it fuses; returns how many there were, and the result."""
-    folds = behind and _is_plain(behind[0], BatchNorm2d) and conv.layout == behind[0].layout  # type: ignore[attr-defined]
+    folds = behind and _is_norm(behind[0]) and conv.layout == behind[0].layout  # type: ignore[attr-defined]
     folded = _folded(conv, behind[0]) if folds else None
     if is_grad_enabled():
         return 1, conv(x)
@@ -198,6 +202,11 @@ def _is_plain(module: Module, kind: type[Module]) -> bool:
         and "forward" not in vars(module)
         and (hooks is None or not hooks.are_of_calls)
     )
+
+
+def _is_norm(module: Module) -> bool:
+    """Whether calling a module only runs such a normalisation."""
+    return type(module) in _NORMS and _is_plain(module, type(module))
 
 
 def _folded(conv: Any, bn: Any) -> tuple[Tensor, Tensor] | None:

@@ -14,6 +14,7 @@ from alpha.nn.arguments import positive
 from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
 from alpha.nn.places import Device, empty, empty_parameter, placed
+from alpha.records import RunningStatistics
 
 
 class BatchNorm(ImageLayer):
@@ -94,12 +95,6 @@ class BatchNorm(ImageLayer):
             negative_slope: the leaky_relu's.
         """
         self._check_channels("batch_norm", x, self.num_features, self.axes, self.forms[self.layout])
-        batch_statistics = self.training or self.running_mean is None
-        if batch_statistics and x.numel() == self.num_features:
-            raise ShapeError(
-                f"[batch_norm] expected more than 1 value per channel when training, got x: {x.shape}: use a larger "
-                "batch, or eval()"
-            )
         running = (self.running_mean, self.running_var)
         share = 0.0
         if self.training and self.running_mean is not None:
@@ -107,25 +102,43 @@ class BatchNorm(ImageLayer):
             if self.momentum is None and self.running_var is not None:
                 # The layer then takes the batch's statistics, for _average to work with.
                 running = (F.zeros_like(self.running_mean), F.zeros_like(self.running_var))
-        y = F.batch_norm(
-            x,
-            *running,
-            self.weight,
-            self.bias,
-            training=batch_statistics,
-            momentum=share,
-            eps=self.eps,
-            residual=residual,
-            activation=activation,
-            negative_slope=negative_slope,
-            layout=self.layout,
-        )
+        y = self._normalised(x, RunningStatistics(*running, share), residual, activation, negative_slope)
         if share > 0 or running[0] is not self.running_mean:
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
             if running[0] is not self.running_mean:
                 self._average(*running)
         return y
+
+    def _normalised(
+        self,
+        x: Tensor,
+        running: RunningStatistics,
+        residual: Tensor | None,
+        activation: str | None,
+        negative_slope: float,
+    ) -> Tensor:
+        """The result; in training the batch's statistics go into the running ones."""
+        batch_statistics = self.training or self.running_mean is None
+        if batch_statistics and x.numel() == self.num_features:
+            raise ShapeError(
+                f"[batch_norm] expected more than 1 value per channel when training, got x: {x.shape}: use a larger "
+                "batch, or eval()"
+            )
+        return F.batch_norm(
+            x,
+            running.mean,
+            running.var,
+            self.weight,
+            self.bias,
+            training=batch_statistics,
+            momentum=running.momentum,
+            eps=self.eps,
+            residual=residual,
+            activation=activation,
+            negative_slope=negative_slope,
+            layout=self.layout,
+        )
 
     @no_grad()
     def _average(self, mean: Tensor | None, var: Tensor | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from alpha.arguments import flag, number
@@ -125,14 +126,30 @@ def batch_norm(
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
     slope = slope_of("batch_norm", activation, negative_slope)
-    given = [t for t in (running_mean, running_var, weight, bias, residual) if t is not None]
-    check_tensor("batch_norm", input, *given)
+    vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+    check_batch(input, vectors, residual)
     momentum, eps = number("batch_norm", "momentum", momentum), number("batch_norm", "eps", eps)
     training = flag("batch_norm", "training", training)
+    rows = math.prod(input.shape[:-1])
+    if training and rows == 1:
+        raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {input.shape}")
+    if not training and (running_mean is None or running_var is None):
+        raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
+    if not input.numel():
+        return nothing(input.shape, input, weight, bias, residual)
+    running = RunningStatistics(running_mean, running_var, momentum)
+    settings = {"running": running, "eps": eps, "slope": slope, "training": training}
+    result: Tensor = BatchNormFunction.apply(input, weight, bias, residual, **settings)
+    return result
+
+
+def check_batch(input: Tensor, vectors: Mapping[str, Tensor | None], residual: Tensor | None) -> None:
+    """An error unless BatchNorm takes these together: input (..., C), vectors by name (C,), a residual as input."""
+    given = [t for t in (*vectors.values(), residual) if t is not None]
+    check_tensor("batch_norm", input, *given)
     if input.ndim < 2 or not is_float(input.dtype):
         raise ShapeError(f"[batch_norm] expected floats of at least 2 axes, got shape {input.shape} of {input.dtype}")
     channels = input.shape[-1]
-    vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
     for name, vector in vectors.items():
         if vector is not None and vector.shape != (channels,):
             raise ShapeError(
@@ -144,14 +161,3 @@ def batch_norm(
     for other in given:
         if other.dtype != input.dtype:
             raise DtypeError(f"[batch_norm] expected tensors of {input.dtype} as input, got {other.dtype}: cast one")
-    rows = math.prod(input.shape[:-1])
-    if training and rows == 1:
-        raise ShapeError(f"[batch_norm] expected more than one value per channel when training, got x: {input.shape}")
-    if not training and (running_mean is None or running_var is None):
-        raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
-    if not rows or not channels:
-        return nothing(input.shape, input, weight, bias, residual)
-    running = RunningStatistics(running_mean, running_var, momentum)
-    settings = {"running": running, "eps": eps, "slope": slope, "training": training}
-    result: Tensor = BatchNormFunction.apply(input, weight, bias, residual, **settings)
-    return result

@@ -279,6 +279,7 @@ EXCLUDED: dict[str, str] = {
         _LAZY,
     ),
     "nn.DataParallel": "calls its module",
+    "nn.SyncBatchNorm": "BatchNorm on one rank; test_sync_norm compares several with one process",
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     **dict.fromkeys(("nn.init.eye_", "nn.init.sparse_"), "test_init tries what it writes"),
     **dict.fromkeys([f"nn.init.{name}" for name in _OLDER_INIT.split()], "calls the function whose older name it is"),

@@ -58,6 +58,7 @@ LAYERS: dict[str, tuple[Any, ...]] = {
     "RNNBase": ("GRU", 3, 4),
     "RNNCell": (3, 4),
     "RNNCellBase": (3, 4, True, 2),
+    "SyncBatchNorm": (3,),
     "Transformer": (4, 2, 1, 1, 8),
     "TransformerDecoderLayer": (4, 2, 8),
     "TransformerEncoderLayer": (4, 2, 8),

@@ -200,6 +200,7 @@ PUBLIC = {
     "nn/recurrent.py:GRU.__init__",
     "nn/recurrent.py:LSTM.__init__",
     "nn/recurrent.py:RNN.__init__",
+    "nn/sync_norm.py:SyncBatchNorm.__init__",
 }
 """What users call, and give what they need by name: these may have more."""
 
