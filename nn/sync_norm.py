@@ -102,8 +102,8 @@ def convert_sync_batchnorm(module: Module, process_group: None = None) -> Module
     """Replaces all BatchNorm layers in a module, at any depth, by SyncBatchNorm layers; returns the module.
 
     The new layers have the parameters, buffers, hooks, mode and layout of the old ones, so that optimizers and
-    ``state_dict`` go on as before. A subclass with a ``forward`` of its own stays as it is. Where the module itself is a
-    BatchNorm, the layer in its place is returned.
+    ``state_dict`` go on as before. A subclass with a ``forward`` of its own stays as it is. Where the module itself is
+    a BatchNorm, the layer in its place is returned.
 
     Args:
         module: the network.

@@ -28,7 +28,7 @@ ENGINES = os.environ.get("ALPHA_TEST_ENGINES", "cpu,cu32,numpy").split(",")
 """Which engines the ``engine`` fixture has; "toy" is one more."""
 NUMPY_TOO = (
     "test_conv.py", "test_dtypes.py", "test_norm.py", "test_pointwise.py", "test_pooling.py", "test_recurrent.py",
-    "test_suite.py", "test_toy_activation.py", "test_toy_optimizer.py",
+    "test_suite.py", "test_sync_norm.py", "test_toy_activation.py", "test_toy_optimizer.py",
 )  # fmt: skip
 """Files whose tests the NumPy engine runs too where ``$ALPHA_TEST_ENGINES`` is not set: they hold most of what is
 written through the core. With ``ALPHA_TEST_ENGINES=numpy`` it runs all files."""
