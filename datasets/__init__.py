@@ -34,6 +34,7 @@ from alpha.datasets.samplers import (
     WeightedRandomSampler,
 )
 from alpha.datasets.scenes import DigitScenes
+from alpha.datasets.shared_sampler import DistributedSampler
 from alpha.datasets.stl import STL10
 from alpha.datasets.svhn import SVHN
 from alpha.datasets.vision import VisionDataset
@@ -57,6 +58,7 @@ __all__ = [
     "DatasetFolder",
     "DigitScenes",
     "Digits",
+    "DistributedSampler",
     "FakeData",
     "FashionMNIST",
     "ImageFolder",

@@ -36,7 +36,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if leaf is not None:
         return leaf
     if isinstance(first, Mapping):
-        return _with_contents(first, {key: default_collate([_at(sample, key) for sample in batch]) for key in first})
+        return with_contents(first, {key: default_collate([_at(sample, key) for sample in batch]) for key in first})
     if isinstance(first, Sequence):
         lengths = {len(sample) if isinstance(sample, Sequence) else -1 for sample in batch}
         if len(lengths) > 1:
@@ -44,7 +44,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
                 f"[default_collate] expected samples of one length, got {_some(lengths)}: pad them, or give the loader "
                 "a collate_fn that does"
             )
-        return _with_items(first, [default_collate(items) for items in zip(*batch, strict=True)])
+        return with_items(first, [default_collate(items) for items in zip(*batch, strict=True)])
     raise _no_sample("default_collate", first)
 
 
@@ -56,10 +56,10 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, np.ndarray | np.generic) and holds_numbers(data.dtype):
         return tensor(data)
     if isinstance(data, Mapping):
-        return _with_contents(data, {key: default_convert(value) for key, value in data.items()})
+        return with_contents(data, {key: default_convert(value) for key, value in data.items()})
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         items = [default_convert(value) for value in data]
-        return items if type(data) is tuple else _with_items(data, items)
+        return items if type(data) is tuple else with_items(data, items)
     return data
 
 
@@ -68,10 +68,10 @@ def tensors_replaced(data: Any, replace: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(data, Tensor):
         return replace(data)
     if isinstance(data, Mapping):
-        return _with_contents(data, {key: tensors_replaced(value, replace) for key, value in data.items()})
+        return with_contents(data, {key: tensors_replaced(value, replace) for key, value in data.items()})
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         items = [tensors_replaced(value, replace) for value in data]
-        return tuple(items) if type(data) is tuple else _with_items(data, items)
+        return tuple(items) if type(data) is tuple else with_items(data, items)
     return data
 
 
@@ -117,7 +117,7 @@ def _at(sample: Any, key: Any) -> Any:
         ) from None
 
 
-def _with_contents(like: Mapping[Any, Any], contents: dict[Any, Any]) -> Any:
+def with_contents(like: Mapping[Any, Any], contents: dict[Any, Any]) -> Any:
     """A mapping of the kind of ``like``, or a dict where that kind cannot be made of one."""
     try:
         if isinstance(like, MutableMapping):
@@ -129,7 +129,7 @@ def _with_contents(like: Mapping[Any, Any], contents: dict[Any, Any]) -> Any:
         return contents
 
 
-def _with_items(like: Sequence[Any], items: list[Any]) -> Any:
+def with_items(like: Sequence[Any], items: list[Any]) -> Any:
     """A named tuple or a list of a class of its own like ``like``; else a list."""
     try:
         if isinstance(like, tuple):

@@ -22,7 +22,13 @@ class Dataset:
 
     A sample may be anything: a tensor, an array, a number, a string, dicts, tuples and lists of them. A loader makes
     batches of them with ``default_collate``, or with its ``collate_fn``.
+
+    A loader asks a data set with ``__getitems__(indices)`` for several at once. Where ranks share batches,
+    ``alpha.distributed``, it asks for one at a time, with seeds for each, unless there is ``draws_nothing = True``.
     """
+
+    draws_nothing = False
+    """Whether samples are made without random numbers."""
 
     @classmethod
     def __class_getitem__(cls, item: Any) -> GenericAlias:
@@ -52,6 +58,8 @@ class IterableDataset(Dataset):
 
 class TensorDataset(Dataset):
     """Samples ``(tensors[0][i], tensors[1][i], ...)`` of tensors whose first axes have one length."""
+
+    draws_nothing = True
 
     def __init__(self, *tensors: Tensor) -> None:
         if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):

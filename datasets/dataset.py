@@ -14,7 +14,7 @@ from alpha.datasets.composed import Dataset, Subset, items, position_of
 from alpha.datasets.files import one_line
 from alpha.datasets.generator import BatchGenerator
 from alpha.datasets.pixels import Pixels, plan
-from alpha.datasets.transforms.base import Images, channels_first, draws, makes_tensors, takes_batches
+from alpha.datasets.transforms.base import Images, channels_first, draws, makes_tensors, takes_batches, takes_parts
 from alpha.datasets.transforms.functional import to_pil_image
 from alpha.dtypes import holds_numbers, is_integer, is_whole
 from alpha.tensor import Tensor
@@ -56,7 +56,9 @@ class Indexed(Protocol):
 class BatchedDataset(Protocol):
     """A data set that prepares a whole batch at once; DataLoader prefers ``batch`` over single samples.
 
-    All randomness must come from ``rng``: then a batch does not depend on who prepares it.
+    All randomness must come from ``rng``: then a batch does not depend on who prepares it. Where ranks share batches,
+    ``alpha.distributed``, each prepares the whole of one and cuts its part out, but with ``takes_parts = True`` calls
+    ``batch`` for its part alone: see ``BatchGenerator``.
     """
 
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch: ...
@@ -90,7 +92,7 @@ class Samples(Dataset):
         A transform that makes tensors, or takes no batches, gives what it gives of a PIL image; its random numbers are
         alpha's (``alpha.manual_seed``). Any other gives an array (H, W, C), and draws from alpha's global seed and the
         index, as in epoch 0: the same sample looks the same each time, in every epoch, so a data set wrapped around
-        this one should pass ``batch`` on.
+        this one should pass ``batch`` on. (Where a loader seeds each sample, as it does for ranks, from that seed.)
         """
         position = position_of(type(self).__name__, index, len(self))
         if not self.prepares_batches:
@@ -168,6 +170,11 @@ class ArrayDataset(Samples):
         """The label of each class's name."""
         return {name: label for label, name in enumerate(self.classes)}
 
+    @property
+    def takes_parts(self) -> bool:
+        """Whether ``batch`` takes a rank's part of a batch, as its transform does or does not."""
+        return takes_parts(self.transform)
+
     def picture(self, index: int) -> tuple[Any, int]:
         """One image as Pillow's, and its label."""
         return to_pil_image(self.images[index]), int(self.labels[index])
@@ -208,16 +215,21 @@ def fetch(
     ``unfinished`` leaves the images to the engine where they lie in memory and the transform is one that it knows.
     """
     if collate_fn is None:
-        whole, places = _unwrapped(dataset, indices)
+        whole, places = unwrapped(dataset, indices)
         if prepares_batches(whole):
-            return _fetch_batch(whole, np.asarray(places, np.int64), rng, unfinished)
+            return fetch_batch(whole, np.asarray(places, np.int64), rng, unfinished)
     samples = items(dataset, np.asarray(indices).tolist() if isinstance(indices, np.ndarray) else list(indices))
+    return batch_of(dataset, samples, collate_fn)
+
+
+def batch_of(dataset: Any, samples: list[Any], collate_fn: Collate | None = None) -> Fetched:
+    """A batch of a data set's samples."""
     if collate_fn is None and not keeps_samples(dataset) and _is_image_and_label(samples[0]):
         return collate(samples)
     return Made((collate_fn or default_collate)(samples))
 
 
-def _unwrapped(dataset: Any, indices: Any) -> tuple[Any, Any]:
+def unwrapped(dataset: Any, indices: Any) -> tuple[Any, Any]:
     """The data set of which another is a subset, and these indices there."""
     while type(dataset) is Subset:
         dataset, indices = dataset.dataset, [dataset.indices[index] for index in indices]
@@ -226,14 +238,14 @@ def _unwrapped(dataset: Any, indices: Any) -> tuple[Any, Any]:
 
 def prepares_batches(dataset: Any) -> bool:
     """Whether a data set, or the one of which it is a subset, prepares whole batches itself."""
-    dataset, _ = _unwrapped(dataset, ())
+    dataset, _ = unwrapped(dataset, ())
     can = isinstance(dataset, BatchedDataset) and callable(dataset.batch)
     return can and (not isinstance(dataset, Samples) or dataset.prepares_batches)
 
 
 def gives_tensors(dataset: Any) -> bool:
     """Whether a data set's transform, or that of the one of which it is a subset, makes tensors."""
-    whole, _ = _unwrapped(dataset, ())
+    whole, _ = unwrapped(dataset, ())
     return makes_tensors(getattr(whole, "transform", None))
 
 
@@ -242,9 +254,10 @@ def keeps_samples(dataset: Any) -> bool:
     return isinstance(dataset, Dataset | list | tuple) and not prepares_batches(dataset)
 
 
-def _fetch_batch(
+def fetch_batch(
     dataset: BatchedDataset, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator, unfinished: bool
-) -> Fetched:
+) -> tuple[FloatImages | Pixels, Labels]:
+    """The batch that a data set prepares itself, or its images for the engine to finish."""
     if unfinished and isinstance(dataset, ArrayDataset) and type(dataset).batch is ArrayDataset.batch:
         pixels = plan(dataset.images[indices], dataset.transform, rng)
         if pixels is not None:

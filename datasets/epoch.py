@@ -5,18 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
-from alpha import errors
+from alpha import errors, random
 from alpha.datasets.collate import default_collate, default_convert
 from alpha.datasets.dataset import Collate, Fetched, Made, fetch, prepares_batches
 from alpha.datasets.generator import BatchGenerator
+from alpha.datasets.parts import BATCH, COLLATE, SAMPLE, Part, Share, cut_taken
+from alpha.datasets.seeding import Draws, own_generators, seed_generators
 from alpha.layout import get_image_layout, set_image_layout
 
 # One random stream for each purpose, beside each other under the seed.
-_ORDER, _BATCH, _WORKERS = 0, 1, 3
+_ORDER, _BATCH, _WORKERS, _DRAWS, _SAMPLE, _COLLATE = 0, 1, 3, 4, 5, 6
+
+_PURPOSES = {BATCH: _BATCH, SAMPLE: _SAMPLE, COLLATE: _COLLATE}
 
 _NO_INDICES: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, np.int64)
 
@@ -71,6 +76,7 @@ class Epoch:
 
     The order depends on (seed, epoch) alone and a batch's augmentation on (seed, epoch, batch), so a thread, a worker
     process and a resumed run all make the very same batch. ``unfinished`` leaves what it can of it to the engine.
+    ``part`` is what a rank takes of each batch; None without ranks, or where each takes the whole of it.
     """
 
     dataset: Any
@@ -82,6 +88,7 @@ class Epoch:
     unfinished: bool = False
     collate_fn: Collate | None = None
     workers_seed: int | None = None
+    part: Part | None = None
     samples: int = field(init=False)
     """The data set's length when the epoch started."""
     layout: str = field(init=False, default_factory=get_image_layout)
@@ -126,6 +133,7 @@ class SampledEpoch:
 
     Attributes:
         sampler: gives lists of indices, a batch each; with ``single`` one index at a time, whose sample is a batch.
+        part: what a rank takes of each batch, if there are ranks. The sampler then has random numbers of the epoch's.
     """
 
     dataset: Any
@@ -136,12 +144,15 @@ class SampledEpoch:
     unfinished: bool = False
     collate_fn: Collate | None = None
     workers_seed: int | None = None
+    part: Part | None = None
     layout: str = field(init=False, default_factory=get_image_layout)
     end: None = field(init=False, default=None)
 
     def tasks(self, start: int) -> Iterator[tuple[int, Any]]:
         """The batches' numbers and indices. The sampler begins anew, so there is no other start than the first."""
-        return enumerate(self.sampler)
+        if self.part is None:
+            return enumerate(self.sampler)
+        return enumerate(Draws(sequence(self.seed, _DRAWS, self.number)).along(self.sampler))
 
     def prepare(self, task: tuple[int, Any]) -> Fetched:
         """The batch of a number and indices."""
@@ -158,14 +169,20 @@ class SampledEpoch:
 
 @dataclass(frozen=True)
 class IterableEpoch:
-    """An epoch of a data set without indices, of which each process iterates over its own copy."""
+    """An epoch of a data set without indices, of which each process iterates over its own copy.
+
+    Ranks iterate over all samples, and collate their part of each batch. In this process, not in workers, whose seeds
+    are the same on all ranks, the data set then has random numbers of the epoch's.
+    """
 
     dataset: Any
     batch_size: int | None
     drop_last: bool
     seed: int
+    number: int
     collate_fn: Collate | None = None
     workers_seed: int | None = None
+    part: Part | None = None
     layout: str = field(init=False, default_factory=get_image_layout)
     end: None = field(init=False, default=None)
 
@@ -178,25 +195,51 @@ class IterableEpoch:
         with _under(self.layout):
             samples = self.__dict__.get("_samples")
             if samples is None:
-                samples = self.__dict__.setdefault("_samples", iter(self.dataset))
+                samples = self.__dict__.setdefault("_samples", self._begun())
             wanted = 1 if self.batch_size is None else self.batch_size
             taken = list(itertools.islice(samples, wanted))
             if not taken or (len(taken) < wanted and self.drop_last):
                 raise EndOfSamples
             if self.batch_size is None:
                 return Made((self.collate_fn or default_convert)(taken[0]))
-            return Made((self.collate_fn or default_collate)(taken))
+            if self.part is None:
+                return Made((self.collate_fn or default_collate)(taken))
+            return self._cut(self.part, taken)
+
+    def _begun(self) -> Iterator[Any]:
+        """The samples from the first on."""
+        if self.part is None or self.workers_seed is not None:
+            return iter(self.dataset)
+        return Draws(sequence(self.seed, _DRAWS, self.number)).along(self.dataset)
+
+    def _cut(self, part: Part, taken: list[Any]) -> Fetched:
+        """A rank's part of a batch; what collating draws leaves the samples' random numbers as they are."""
+        count = self.__dict__["_count"] = self.__dict__.get("_count", -1) + 1
+        worker = () if self.workers_seed is None else (random.seed(),)
+        with own_generators():
+            seed_generators(sequence(self.seed, _COLLATE, self.number, count, part.rank, *worker))
+            return cut_taken(part, taken, self.collate_fn or default_collate)
 
 
 def _prepare(epoch: Epoch | SampledEpoch, batch: int, indices: Any, single: bool = False) -> Fetched:
     """The batch of some indices, or the sample of one."""
     with _under(epoch.layout):
+        if epoch.part is not None:
+            seeds = partial(_seeds, epoch, batch)
+            share = Share(epoch.part, seeds, epoch.seed, epoch.number, epoch.unfinished, epoch.collate_fn)
+            return share.single(epoch.dataset, indices) if single else share.fetch(epoch.dataset, indices)
         if single:
             return Made((epoch.collate_fn or default_convert)(epoch.dataset[indices]))
         bits = np.random.PCG64(sequence(epoch.seed, _BATCH, epoch.number, batch))
         places = np.asarray(indices, np.int64) if prepares_batches(epoch.dataset) else _NO_INDICES
         rng = BatchGenerator(bits, epoch.seed, epoch.number, places)
         return fetch(epoch.dataset, indices, rng, epoch.unfinished, epoch.collate_fn)
+
+
+def _seeds(epoch: Epoch | SampledEpoch, batch: int, purpose: str, *stream: int) -> np.random.SeedSequence:
+    """The random bits of a purpose within a batch."""
+    of_rank = () if epoch.part is None else epoch.part.stream
+    return sequence(epoch.seed, _PURPOSES[purpose], epoch.number, batch, *stream, *of_rank)
 
 
 class _Nothing:

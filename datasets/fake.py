@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha.arguments import whole
 from alpha.datasets.dataset import Batch, Samples, placed
+from alpha.datasets.transforms.base import takes_parts
 from alpha.datasets.transforms.functional import to_pil_image
 from alpha.errors import ArgumentError, described
 
@@ -50,6 +51,11 @@ class FakeData(Samples):
 
     def __len__(self) -> int:
         return self.size
+
+    @property
+    def takes_parts(self) -> bool:
+        """Whether ``batch`` takes a rank's part of a batch, as its transform does or does not."""
+        return takes_parts(self.transform)
 
     def _drawn(self, index: int) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
         rng = np.random.default_rng(index + self.random_offset)

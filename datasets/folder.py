@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 
 from alpha import errors
 from alpha.datasets.dataset import Batch, Samples
-from alpha.datasets.transforms.base import makes_tensors, pillow
+from alpha.datasets.generator import BatchGenerator
+from alpha.datasets.transforms.base import makes_tensors, pillow, takes_parts
 
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
@@ -103,6 +105,11 @@ class ImageFolder(Samples):
         """Whether samples are squares for batches."""
         return super().prepares_batches and not makes_tensors(self.transform) and self.loader is None
 
+    @property
+    def takes_parts(self) -> bool:
+        """Whether ``batch`` takes a rank's part of a batch, as its transform does or does not."""
+        return takes_parts(self.transform)
+
     def picture(self, index: int) -> tuple[Any, int]:
         """One whole image, and its label."""
         file, label = self.samples[index]
@@ -118,23 +125,54 @@ class ImageFolder(Samples):
         return len(self.samples)
 
     def batch(self, indices: np.ndarray[Any, np.dtype[np.int64]], rng: np.random.Generator) -> Batch:
-        """The images at ``indices``: float32 (n, size, size, 3), and int64 labels (n,)."""
+        """The images at ``indices``: float32 (n, size, size, 3), and int64 labels (n,).
+
+        What ``augment`` draws for an image depends on the sizes of those before it, so that of a rank's part the
+        headers of the batch's other files are read too.
+        """
         chosen = [self.samples[index] for index in indices]
+        before, after = self._others(indices, rng)
+        self._skip(before, rng)
         images = np.stack([self._read(file, rng) for file, _ in chosen])
+        self._skip(after, rng)
         if self.transform is not None:
             images = np.asarray(self.transform(images, rng))
         return np.ascontiguousarray(images, np.float32), np.array([label for _, label in chosen], np.int64)
 
-    def _read(self, file: Path, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        image_module = pillow("ImageFolder")
+    def _others(self, indices: Any, rng: np.random.Generator) -> tuple[list[int], list[int]]:
+        """The indices of the batch's images before and after a rank's part, where ``augment`` draws for them."""
+        if not (self.augment and isinstance(rng, BatchGenerator) and rng.is_part):
+            return [], []
+        if not np.array_equal(rng.places[rng.rows], indices):
+            raise errors.ArgumentError(
+                "[ImageFolder.batch] expected the indices of the generator's part of the batch, got others: leave "
+                "takes_parts out of a data set that calls this one with other indices than its own"
+            )
+        return rng.places[: rng.rows.start].tolist(), rng.places[rng.rows.stop :].tolist()
+
+    def _skip(self, indices: list[int], rng: np.random.Generator) -> None:
+        """Draws what ``augment`` draws for images that are another rank's."""
+        for index in indices:
+            with self._opened(self.samples[index][0]) as image:
+                random_box(image.size, rng)
+            rng.random()
+
+    @contextmanager
+    def _opened(self, file: Path) -> Iterator[Any]:
+        """An image whose pixels are not read yet."""
         try:
-            with image_module.open(file) as image:
+            with pillow("ImageFolder").open(file) as image:
                 # A JPEG is decoded no larger than is wanted, which saves most of the time.
                 image.draft("RGB", (2 * self.size, 2 * self.size))
-                box = random_box(image.size, rng) if self.augment else centred_box(image.size)
-                pixels = image.convert("RGB").resize((self.size, self.size), image_module.Resampling.BILINEAR, box)
+                yield image
         except (OSError, SyntaxError, ValueError) as error:
             raise _unreadable(file, error) from error
+
+    def _read(self, file: Path, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        with self._opened(file) as image:
+            box = random_box(image.size, rng) if self.augment else centred_box(image.size)
+            bilinear = pillow("ImageFolder").Resampling.BILINEAR
+            pixels = image.convert("RGB").resize((self.size, self.size), bilinear, box)
         array = np.asarray(pixels)
         return array[:, ::-1] if self.augment and rng.random() < 0.5 else array
 

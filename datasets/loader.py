@@ -22,8 +22,11 @@ from alpha.datasets.loader_options import (
     check_dataset,
     check_name,
     check_order,
+    check_position,
     check_processes,
 )
+from alpha.datasets.parts import Part
+from alpha.datasets.ranks import check_same_start, find_part, place_of
 from alpha.datasets.samplers import BatchSampler, RandomSampler, SequentialSampler, drawn_seed
 from alpha.datasets.start_method import context_of
 from alpha.datasets.workers import Keeper, Workers
@@ -31,7 +34,6 @@ from alpha.engine import Engine
 from alpha.random import Generator, checked
 
 _SETTINGS = ("length", "batch_size", "shuffle", "drop_last")
-_POSITION = ("epoch", "batch", "seed")
 
 
 class DataLoader:
@@ -49,6 +51,13 @@ class DataLoader:
     Threads may share an iterator, where each batch goes to one of them, or the loader, where each ``for`` is an epoch
     of its own. A forked child goes on with its copies of both. A copy or a pickle of a loader stands at the same
     position.
+
+    After ``alpha.distributed.init()`` a batch is that of all ranks, and rank r of n is given its rows r * N // n to
+    (r + 1) * N // n, which may be none: together the ranks have one process's epoch, to the bit. Length and position
+    count batches of all ranks. They begin each ``for`` together; what decides it is compared then. For each sample of a
+    data set that prepares no batches Python's, NumPy's and alpha's generators are seeded by its place in the epoch.
+    One without indices gives all its samples on each rank, so it must draw from these three, or nothing. What a
+    ``collate_fn`` draws does depend on the number of ranks.
 
     Args:
         dataset: see ``datasets.Dataset``, ``datasets.IterableDataset`` and ``datasets.Indexed``.
@@ -75,12 +84,15 @@ class DataLoader:
         prefetch: batches prepared ahead by one background thread; 0 prepares each when it is asked for. By default 2
             for data sets that prepare batches, where it shows in nothing but time, and 0 for others.
         engine: where the tensors live, by default the default engine.
+        distributed: whether ranks share each batch; else each has all of it, and begins when it likes. Nothing is
+            shared where the sampler does it, one with ``num_replicas`` as DistributedSampler has.
 
     Raises:
         ArgumentError: arguments that do not go together, a negative or zero size, an empty data set that is no
             ``Dataset``, no full batch with ``drop_last``.
         DataError: while iterating, a thread or process that cannot be started, ends early or takes too long.
         OutOfMemoryError: while iterating, no memory for a batch.
+        DistributedError: where a ``for`` begins, other seeds, positions or options on other ranks.
         While iterating also what the data set raises; from a worker process with its traceback as the cause.
     """
 
@@ -113,6 +125,7 @@ class DataLoader:
         workers: int | None = None,
         prefetch: int | None = None,
         engine: Engine | str | None = None,
+        distributed: bool = True,
     ) -> None:
         check_dataset(dataset)
         check_order(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last)
@@ -146,6 +159,7 @@ class DataLoader:
         ahead = (1 if self.num_workers else 0) if self._as_they_are else 2
         self.prefetch = ahead if prefetch is None else at_least(0, "prefetch", prefetch)
         self.engine = engine
+        self.distributed = flag("DataLoader", "distributed", distributed)
         seed = None if seed is None else at_least(0, "seed", seed)
         if not self._as_they_are and self._has_own_order and len(self) == 0:
             raise errors.ArgumentError(
@@ -215,12 +229,15 @@ class DataLoader:
             self._keeper if self.persistent_workers else None,
             self._as_they_are or gives_tensors(self.dataset),
         )
+        part = find_part(self.distributed, self._is_single, self._sampler, self._batch_sampler)
+        if part is not None and part.size > 1:
+            check_same_start(self._facts(self._place.get().next_start()))
         while True:
             place = self._place.get()
             start = place.next_start()
             if place.progress is not None:
                 place.progress.release()
-            iteration = Iteration(self._make_epoch(start), start.batch, workers, self.prefetch, self.engine)
+            iteration = Iteration(self._make_epoch(start, part), start.batch, workers, self.prefetch, self.engine)
             try:
                 if self._place.replace(place, replace(start, progress=iteration.progress)):
                     return iteration
@@ -229,8 +246,24 @@ class DataLoader:
                 raise
             iteration.close()  # another thread took this epoch
 
-    def _make_epoch(self, start: _Place) -> AnyEpoch:
-        """The epoch that begins at a place."""
+    def _facts(self, start: _Place) -> dict[str, int | None]:
+        """What must be the same on all ranks where a loop begins."""
+        without_indices = isinstance(self.dataset, IterableDataset)
+        return {
+            "seed": _in_force(start.seed),
+            "epoch": start.epoch,
+            "batch": start.batch,
+            "samples": len(self.dataset) if hasattr(self.dataset, "__len__") else None,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "sampler": not self._has_own_order,
+            "generator": place_of(self.generator, self._sampler, getattr(self._batch_sampler, "sampler", None)),
+            "num_workers": self.num_workers if without_indices else None,
+        }
+
+    def _make_epoch(self, start: _Place, part: Part | None) -> AnyEpoch:
+        """The epoch that begins at a place, or a rank's part of it."""
         seed = _in_force(start.seed)
         workers_seed = None
         if self._as_they_are and self.num_workers:
@@ -238,13 +271,14 @@ class DataLoader:
             workers_seed = seed_of_workers(seed, start.epoch) if drawn is None else drawn
         collate = self._collate_fn
         if isinstance(self.dataset, IterableDataset):
-            return IterableEpoch(self.dataset, self.batch_size, self.drop_last, seed, collate, workers_seed)
+            size, number = self.batch_size, start.epoch
+            return IterableEpoch(self.dataset, size, self.drop_last, seed, number, collate, workers_seed, part)
         unfinished = engines.resolve(self.engine).finishes_images
         if self._has_own_order:
             order = (self.batch_size, self.shuffle, self.drop_last, seed, start.epoch)
-            return Epoch(self.dataset, *order, unfinished, collate, workers_seed)
+            return Epoch(self.dataset, *order, unfinished, collate, workers_seed, part)
         sampler, single = (self._sampler, True) if self._is_single else (self._batch_sampler, False)
-        return SampledEpoch(self.dataset, sampler, single, seed, start.epoch, unfinished, collate, workers_seed)
+        return SampledEpoch(self.dataset, sampler, single, seed, start.epoch, unfinished, collate, workers_seed, part)
 
     @property
     def epoch(self) -> int:
@@ -288,29 +322,7 @@ class DataLoader:
     def stage_state(self, state: Mapping[str, Any], changes: Changes) -> None:
         """Checks a state, and adds to the changes what ``load_state_dict`` does with it."""
         self._check_own_order("load_state_dict")
-        if not isinstance(state, Mapping):
-            raise errors.CheckpointError(
-                f"[DataLoader.load_state_dict] expected a state_dict, got {type(state).__name__}: load what "
-                "DataLoader.state_dict() gave"
-            )
-        absent = [key for key in (*_POSITION, *_SETTINGS) if key not in state]
-        if absent:
-            raise errors.CheckpointError(
-                f"[DataLoader.load_state_dict] expected the keys of a state_dict, got none for {', '.join(absent)}: "
-                "load what DataLoader.state_dict() gave"
-            )
-        for key, mine in self._settings().items():
-            if not isinstance(state[key], int) or state[key] != mine:
-                raise errors.CheckpointError(
-                    f"[DataLoader.load_state_dict] expected {key}={mine} as in this loader, got {state[key]}: make the "
-                    "loader with the settings of the run that is resumed"
-                )
-        numbers = [state[key] for key in _POSITION]
-        if not all(isinstance(n, int) and n >= 0 for n in numbers) or state["batch"] > len(self):
-            raise errors.CheckpointError(
-                f"[DataLoader.load_state_dict] expected epoch, batch <= {len(self)} and seed as numbers >= 0, got "
-                f"{numbers}: the checkpoint is corrupt"
-            )
+        check_position(state, self._settings(), len(self))
         at_end = state["batch"] == len(self)
         place = _Place(state["epoch"] + at_end, 0 if at_end else state["batch"], state["seed"])
         changes.set(self, "_place", AtomicReference(place))
@@ -322,7 +334,7 @@ class DataLoader:
         return {**self.__dict__, "engine": engine, "_place": self._place.get().standing(length), "_keeper": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({"distributed": True, **state})  # older pickles have no such attribute
         self._place, self._keeper = AtomicReference(state["_place"]), Keeper()
 
     def __repr__(self) -> str:

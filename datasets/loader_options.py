@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from alpha import errors
 from alpha.arguments import number
 from alpha.datasets.composed import Dataset, IterableDataset
 from alpha.datasets.files import one_line
+
+_POSITION = ("epoch", "batch", "seed")
 
 
 def check_dataset(dataset: Any) -> None:
@@ -56,6 +58,33 @@ def check_order(dataset: Any, batch_size: Any, shuffle: Any, sampler: Any, batch
         )
     if batch_size is None and drop_last:
         raise errors.ArgumentError("[DataLoader] expected drop_last=False with batch_size=None, got True: leave it out")
+
+
+def check_position(state: Any, settings: Mapping[str, Any], length: int) -> None:
+    """Raises CheckpointError for what is no position in an epoch of so many batches of a loader with these settings."""
+    if not isinstance(state, Mapping):
+        raise errors.CheckpointError(
+            f"[DataLoader.load_state_dict] expected a state_dict, got {type(state).__name__}: load what "
+            "DataLoader.state_dict() gave"
+        )
+    absent = [key for key in (*_POSITION, *settings) if key not in state]
+    if absent:
+        raise errors.CheckpointError(
+            f"[DataLoader.load_state_dict] expected the keys of a state_dict, got none for {', '.join(absent)}: "
+            "load what DataLoader.state_dict() gave"
+        )
+    for key, mine in settings.items():
+        if not isinstance(state[key], int) or state[key] != mine:
+            raise errors.CheckpointError(
+                f"[DataLoader.load_state_dict] expected {key}={mine} as in this loader, got {state[key]}: make the "
+                "loader with the settings of the run that is resumed"
+            )
+    numbers = [state[key] for key in _POSITION]
+    if not all(isinstance(n, int) and n >= 0 for n in numbers) or state["batch"] > length:
+        raise errors.CheckpointError(
+            f"[DataLoader.load_state_dict] expected epoch, batch <= {length} and seed as numbers >= 0, got "
+            f"{numbers}: the checkpoint is corrupt"
+        )
 
 
 def check_processes(

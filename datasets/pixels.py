@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,10 @@ class Pixels:
     mean: Floats
     divisor: Floats
     channels_first: bool = False
+
+    def rows(self, rows: slice) -> Pixels:
+        """Some of the images."""
+        return replace(self, images=self.images[rows], places=self.places[rows])
 
     def tensor(self, engine: Engine) -> Tensor:
         """The finished batch (n, *size, C), or with ``channels_first`` (n, C, *size), float32."""

@@ -65,6 +65,9 @@ class DigitScenes(Dataset):
         for index in range(count):
             self._make(index, np.random.default_rng((seed, index)))
 
+    takes_parts = True
+    """Whether ``batch`` takes a rank's part of a batch: nothing is drawn."""
+
     def __len__(self) -> int:
         return len(self.images)
 

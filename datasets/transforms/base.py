@@ -11,6 +11,7 @@ import numpy as np
 
 from alpha import errors, random
 from alpha.conversion import tensor
+from alpha.datasets.generator import says
 from alpha.dtypes import INTEGER, category
 from alpha.layout import get_image_layout
 from alpha.tensor import Tensor
@@ -25,7 +26,9 @@ Size = tuple[int, int]
 class Transform(Protocol):
     """Anything that takes a batch (n, H, W, C) and a generator and returns a new batch of n images.
 
-    A loader's generator is a ``BatchGenerator``, which also knows the epoch and the samples' indices.
+    A loader's generator is a ``BatchGenerator``, which also knows the epoch and the samples' indices. With
+    ``takes_parts = True`` a rank's part of a batch is enough: each image is made of one alone, and what is random for
+    it drawn by the generator's ``for_rows``.
     """
 
     def __call__(self, images: Images, rng: np.random.Generator, /) -> Images: ...
@@ -41,6 +44,8 @@ class ImageTransform:
     """Whether it takes a batch and a generator."""
     makes_tensors = False
     """Whether it makes tensors of other images."""
+    takes_parts = False
+    """Whether it takes a rank's part of a batch, see ``Transform``."""
 
     def __call__(self, image: Any, rng: np.random.Generator | None = None) -> Any:
         return self.on_image(image) if rng is None else self.on_batch(image, rng)
@@ -78,6 +83,11 @@ def takes_batches(transform: Any) -> bool:
 def makes_tensors(transform: Any) -> bool:
     """Whether a transform's results are tensors by design, as ToTensor's are."""
     return isinstance(transform, ImageTransform) and transform.makes_tensors
+
+
+def takes_parts(transform: Any) -> bool:
+    """Whether a transform of batches, or None, takes a rank's part of one and draws as for the whole of it."""
+    return transform is None or says(transform, "takes_parts", "__call__", "on_batch", "draw", "padded")
 
 
 def draws() -> np.random.Generator:

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from alpha import errors
 from alpha.arguments import flag
-from alpha.datasets.generator import BatchGenerator
+from alpha.datasets.generator import BatchGenerator, draw_rows
 from alpha.datasets.transforms import functional as F
 from alpha.datasets.transforms.arguments import check_padding_mode, pair, sides_of
 from alpha.datasets.transforms.base import Images, ImageTransform, check_batch, draws, size_of
@@ -29,6 +29,8 @@ class _Batches(ImageTransform):
 @dataclass(frozen=True)
 class ToUnitRange(_Batches):
     """uint8 pixels 0..255 to float32 in [-1, 1]: x / 127.5 - 1, rounded once."""
+
+    takes_parts = True
 
     def on_batch(self, images: Images, rng: np.random.Generator) -> Images:
         check_batch("ToUnitRange", images)
@@ -48,6 +50,8 @@ class Normalize(_Batches):
     uint8 pixels of a batch are scaled to [0, 1] first, so the usual published constants fit; float32 images are taken
     as they are. One image is a tensor of floats; ``inplace`` writes the result into it.
     """
+
+    takes_parts = True
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], inplace: bool = False) -> None:
         self.inplace = flag("Normalize", "inplace", inplace)
@@ -96,6 +100,8 @@ class RandomCrop(ImageTransform):
     Raises:
         ShapeError: the window is larger than the padded image, or the image too small to be mirrored.
     """
+
+    takes_parts = True
 
     def __init__(
         self,
@@ -152,7 +158,8 @@ class RandomCrop(ImageTransform):
                 f"[RandomCrop] expected a window inside the padded image, got size {self.size}, padding {p} and "
                 f"images: {images.shape}: use a smaller size or more padding"
             )
-        return rng.integers(0, down + 1, n), rng.integers(0, across + 1, n)
+        tops = draw_rows(rng, n, lambda count: rng.integers(0, down + 1, count))
+        return tops, draw_rows(rng, n, lambda count: rng.integers(0, across + 1, count))
 
     def on_batch(self, images: Images, rng: np.random.Generator) -> Images:
         tops, lefts = self.draw(images, rng)
@@ -190,6 +197,7 @@ class RandomHorizontalFlip(_Batches):
     """Mirrors each image, left to right, with probability ``p``."""
 
     p: float = 0.5
+    takes_parts = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.p, Real) or not 0 <= self.p <= 1:
@@ -200,7 +208,7 @@ class RandomHorizontalFlip(_Batches):
     def draw(self, images: Images, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which images are mirrored."""
         check_batch("RandomHorizontalFlip", images)
-        return rng.random(len(images)) < self.p
+        return draw_rows(rng, len(images), rng.random) < self.p
 
     def on_image(self, image: Any) -> Any:
         return F.horizontal_flip(image) if draws().random() < self.p else image
@@ -221,6 +229,8 @@ class AlternatingFlip(_Batches):
     Raises:
         ArgumentError: a generator other than a loader's, or images that are not the batch's one by one.
     """
+
+    takes_parts = True
 
     def draw(self, images: Images, rng: np.random.Generator) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which images are mirrored."""

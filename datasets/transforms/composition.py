@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from alpha import errors
-from alpha.datasets.transforms.base import Images, ImageTransform, draws, makes_tensors, takes_batches
+from alpha.datasets.transforms.base import Images, ImageTransform, draws, makes_tensors, takes_batches, takes_parts
 from alpha.datasets.transforms.batches import Normalize
 from alpha.datasets.transforms.conversion import FloatPixels
 
@@ -31,6 +31,11 @@ class Compose(ImageTransform):
     def makes_tensors(self) -> bool:  # type: ignore[override]
         """Whether one of them does."""
         return any(map(makes_tensors, self.transforms))
+
+    @property
+    def takes_parts(self) -> bool:  # type: ignore[override]
+        """Whether all of them do."""
+        return all(map(takes_parts, self.transforms))
 
     def on_image(self, image: Any) -> Any:
         for transform in self.transforms:

@@ -16,7 +16,7 @@ from alpha.tensor import Tensor
 class FloatPixels(ImageTransform):
     """uint8 pixels of a batch 0..255 as float32 in [0, 1]."""
 
-    takes_batches = True
+    takes_batches = takes_parts = True
     scales = True
     """Whether white becomes 1."""
 
@@ -43,7 +43,7 @@ class ToTensor(FloatPixels):
 class ToImage(FloatPixels):
     """A PIL image, an array (H, W, C) or (H, W), or a tensor as a tensor of the same values; layout as for ToTensor."""
 
-    makes_tensors = True
+    makes_tensors = takes_parts = True
     scales = False
 
     def on_image(self, image: Any) -> Tensor:
