@@ -12,8 +12,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from alpha import files, random, weights_file
+from alpha.agreement import Agreement
 from alpha.changes import Changes, appending, at_once, finish, setting
-from alpha.errors import AlphaError, ArgumentError, CheckpointError
+from alpha.errors import AlphaError, ArgumentError, CheckpointError, DistributedError
 from alpha.files import ELSE, Array, PathLike, cause
 from alpha.structure import Packer, StructureError, Unpacker
 from alpha.tensor import Tensor
@@ -64,14 +65,29 @@ def save_checkpoint(
     """Writes all that a training run needs to continue exactly, to the bit, to one safetensors file, without pickle.
 
     Holds the states of what is given, ``alpha.random``'s state, and ``extra``: numbers, strings, lists, dicts, arrays.
+
+    On several ranks (``alpha.distributed``) all of them call it, and rank 0 writes what it was given; the states are
+    asked for on all. All return once the file is in its place, or all raise: CheckpointError where rank 0 failed. The
+    last checkpoint is whole then.
     """
-    packer, parts = _StatePacker("save_checkpoint"), dict[str, Any]()
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
-    for name, part in objects.items():
-        if part is not None:
-            parts[name] = {"type": type(part).__name__, "state": packer.pack(part.state_dict(), name)}
-    if model is not None:
-        parts["model"]["fingerprint"] = _fingerprint(_signature(model.state_dict()))
+    with Agreement("save_checkpoint") as ranks:
+        with ranks.operations():  # all states first: to take one may be an operation of all ranks
+            states = {name: part.state_dict() for name, part in objects.items() if part is not None}
+        if ranks.writes:
+            arrays, text = _packed(objects, states, extra)
+            files.write("save_checkpoint", arrays, path, {_HEADER: text})
+
+
+def _packed(
+    objects: Mapping[str, Stateful | None], states: Mapping[str, Any], extra: dict[str, Any]
+) -> tuple[dict[str, Array], str]:
+    """A checkpoint's tensors by name, and its JSON."""
+    packer, parts = _StatePacker("save_checkpoint"), dict[str, Any]()
+    for name, state in states.items():
+        parts[name] = {"type": type(objects[name]).__name__, "state": packer.pack(state, name)}
+    if "model" in states:
+        parts["model"]["fingerprint"] = _fingerprint(_signature(states["model"]))
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -81,12 +97,11 @@ def save_checkpoint(
         "crc32": _checksum(packer.arrays),
     }
     try:
-        text = json.dumps(header)
+        return packer.arrays, json.dumps(header)
     except ValueError as error:  # an int of thousands of digits
         raise ArgumentError(
             f"[save_checkpoint] expected values that JSON can hold, got {error}: convert them"
         ) from error
-    files.write("save_checkpoint", packer.arrays, path, {_HEADER: text})
 
 
 def load_checkpoint(
@@ -105,19 +120,23 @@ def load_checkpoint(
     The whole file is read and checked before anything changes, and then all changes or nothing: wherever a
     KeyboardInterrupt comes, model, optimizer, scheduler, loader and random state are all as before or all as after. An
     object that is not of this package is taken back by its own ``load_state_dict`` where another fails.
+
+    On several ranks (``alpha.distributed``) all of them call it, and each reads the file, whatever their number was
+    when it was written. All load it or none: CheckpointError also where another rank failed.
     """
-    arrays, metadata = files.read("load_checkpoint", path)
-    header = _header(path, arrays, metadata)
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
     given = {name: cast(Stateful, objects[name]) for name in _PARTS if objects[name] is not None}
-    states = {name: _state_of(path, name, part, header, arrays) for name, part in given.items()}
-    extra = cast(dict[str, Any], _copied(Unpacker(arrays).unpack(header["extra"])))
-    if model is not None:
-        _check_model(path, model, states["model"], header["parts"]["model"])
-    changes = Changes()
-    if given.keys() - {"model"}:
-        random.stage_state(header["random"], changes)
-    _Loading(path, changes).load(given, states)
+    with Agreement("load_checkpoint") as ranks:
+        arrays, metadata = files.read("load_checkpoint", path)
+        header = _header(path, arrays, metadata)
+        states = {name: _state_of(path, name, part, header, arrays) for name, part in given.items()}
+        extra = cast(dict[str, Any], _copied(Unpacker(arrays).unpack(header["extra"])))
+        if model is not None:
+            _check_model(path, model, states["model"], header["parts"]["model"])
+        changes = Changes()
+        if given.keys() - {"model"}:
+            random.stage_state(header["random"], changes)
+        _Loading(path, changes, ranks).load(given, states)
     return extra
 
 
@@ -168,9 +187,10 @@ def _check_model(path: PathLike, model: Stateful, state: Any, entry: dict[str, A
 class _Loading:
     """Loads states into objects: into this package's all at once, into others one by one with a way back."""
 
-    def __init__(self, path: PathLike, changes: Changes) -> None:
+    def __init__(self, path: PathLike, changes: Changes, ranks: Agreement) -> None:
         self._path = path
         self._changes = changes
+        self._ranks = ranks
         self._ways_back: list[Callable[[], None]] = []
         self._made = False
 
@@ -184,15 +204,17 @@ class _Loading:
                     others.append((part, states[name]))
                 else:
                     stage(states[name], self._changes)
-            for part, state in others:
-                at_once([appending(self._ways_back, _way_back(part))])
-                part.load_state_dict(state)
+            with self._ranks.operations():
+                for part, state in others:
+                    at_once([appending(self._ways_back, _way_back(part))])
+                    part.load_state_dict(state)
+            self._ranks.reach()
             self._changes.add(setting(self, "_made", True))
             self._changes.make()
         except BaseException as error:
             if not self._made:
                 finish(self._go_back)
-            if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+            if isinstance(error, CheckpointError | DistributedError) or not isinstance(error, Exception):
                 raise
             raise CheckpointError(
                 f"[load_checkpoint] expected a state that fits, got {self._path}: "

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
+import re
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -32,11 +35,11 @@ def replacing(function: str, path: PathLike) -> Iterator[Path]:
     """``with replacing(name, path) as temporary:`` puts the file written to ``temporary`` at ``path`` when complete.
 
     It is flushed to the disk and renamed at the end. An error, Ctrl-C included, leaves ``path`` as it was and no
-    temporary file; CheckpointError, with the cause, where the operating system refused. What killed processes left
-    behind is removed.
+    temporary file; CheckpointError, with the cause, where the operating system refused. What killed processes of this
+    host left behind is removed.
     """
     target = _target(function, path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    temporary = in_progress(target)
     try:
         _remove_stale(target)
         yield temporary
@@ -120,14 +123,37 @@ def _target(function: str, path: PathLike) -> Path:
     return target
 
 
+def in_progress(target: Path) -> Path:
+    """Where a file is written until it is complete: beside its place, under a name of this host, process and thread.
+
+    Several hosts may share the disk, and each numbers its processes for itself.
+    """
+    return target.with_name(f".{target.name}.{_host()}-{os.getpid()}-{threading.get_ident()}.tmp")
+
+
+_IN_PROGRESS = re.compile(r"(?:(?P<host>.+)-)?(?P<process>\d{1,9})-\d+\.tmp")
+"""What follows the target's name. Older releases wrote no host."""
+
+_HOST_LENGTH = 32
+
+
+def _host() -> str:
+    """This host's name, as a part of a file's name: where it is long or has other characters, by a digest."""
+    name = socket.gethostname()
+    safe = re.sub(r"[^A-Za-z0-9_.-]", "_", name) or "_"
+    if safe == name and len(safe) <= _HOST_LENGTH:
+        return safe
+    digest = hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=6).hexdigest()
+    return f"{safe[: _HOST_LENGTH - len(digest) - 1]}_{digest}"
+
+
 def _remove_stale(target: Path) -> None:
-    """Removes temporary files of the same target whose process is gone."""
+    """Removes temporary files of the same target whose process ran on this host and is gone."""
     prefix = f".{target.name}."
     for other in target.parent.iterdir():
-        if other.name.startswith(prefix) and other.suffix == ".tmp":
-            process = other.name[len(prefix) :].partition("-")[0]
-            if process.isdigit() and not _alive(int(process)):
-                other.unlink(missing_ok=True)
+        found = _IN_PROGRESS.fullmatch(other.name, len(prefix)) if other.name.startswith(prefix) else None
+        if found and found["host"] in (None, _host()) and not _alive(int(found["process"])):
+            other.unlink(missing_ok=True)
 
 
 def _alive(process: int) -> bool:

@@ -22,6 +22,7 @@ from alpha import datasets, nn, optim
 from alpha.datasets import transforms
 from alpha.datasets.transforms import Transform
 from alpha.errors import AlphaError, ArgumentError
+from alpha.files import in_progress
 from alpha.serialization import replacing
 
 Array = np.ndarray[Any, Any]
@@ -202,7 +203,7 @@ def make_folder(path: Path) -> None:
     """Makes a folder and tries to write there, before work is done whose result it could not keep."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".probe-{os.getpid()}"
+        probe = in_progress(path / "probe")
         probe.touch()
         probe.unlink()
     except OSError as error:
