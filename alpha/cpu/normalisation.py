@@ -157,8 +157,10 @@ class NormalisationOperations(HostEngine):
         y = self.empty_like(x)
         mean, inverse_std = (self.empty(x.shape[-1:], dtype) for _ in range(2))
         weight, bias = self.parameter(epilogue.weight), self.parameter(epilogue.bias)
+        # Held by name until the loop is through: of two threads that make the same plan at once the cache keeps one's.
+        plan = _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize)
         job = group_norms.JOB(
-            _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize).address, y.storage.address,
+            plan.address, y.storage.address,
             mean.storage.address, inverse_std.storage.address, x.address, address_of(weight), address_of(bias),
             address_of(running.mean), address_of(running.var), eps, running.momentum, _factor(epilogue),
         )  # fmt: skip
@@ -176,8 +178,9 @@ class NormalisationOperations(HostEngine):
         dy, dx = self._ordered_as(dy, x), self.empty_like(x)
         dweight, dbias = (self.empty(x.shape[-1:], dtype) for _ in range(2))
         weight, bias = self.parameter(epilogue.weight), self.parameter(epilogue.bias)
+        plan = _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize)
         job = group_norms.GRADIENT_JOB(
-            _small_plan(x.numel() // x.shape[-1], x.shape[-1], dtype.itemsize).address, dx.storage.address,
+            plan.address, dx.storage.address,
             dweight.storage.address, dbias.storage.address, dy.address, x.address, address_of(weight),
             state.mean.address, state.inverse_std.address, address_of(bias), _factor(epilogue),
         )  # fmt: skip

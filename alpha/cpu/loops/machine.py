@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
+import weakref
 from collections.abc import Callable
 from functools import cache as once
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -28,6 +29,9 @@ _FORMAT = "pointwise 1"
 Code = TypeVar("Code", bound="Functions")
 
 _LOCK = compilation_lock()
+
+_loaded_now: weakref.WeakValueDictionary[str, Functions] = weakref.WeakValueDictionary()
+"""What is loaded, by the file's name: of two threads that need a loop at once neither gets one that is soon freed."""
 
 compiled = 0
 """How many loops this process has compiled: those that it found in the cache are not among them."""
@@ -72,9 +76,14 @@ class Loop(Functions):
 
     def __init__(self, code: bytes) -> None:
         super().__init__(code)
-        self.alone: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self.address("alone"))
+        self.alone = self._alone()
         self.shared = self.address("shared")
         self.entries = Entries(self.address("alone"), self.shared)
+
+    def _alone(self) -> Any:
+        function: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(self.address("alone"))
+        function.code = self._engine  # so that ``found().alone(job)`` runs code that is still there
+        return function
 
 
 def loop(ir: str) -> Loop:
@@ -91,21 +100,29 @@ def functions(key: str, write: Callable[[], str], promoted: bool = False) -> Fun
 
 
 def _loaded(name: str, key: str, write: Callable[[], str], kind: Callable[[bytes], Code]) -> Code:
-    global compiled
     promoted = name == "promoted"
     with _LOCK:
         name = f"{name}-{_digest(key)}.kernel"
-        code = cache.load(KIND, name)
-        if code is not None:
-            try:
-                return kind(code)
-            except RuntimeError as error:  # LLVM's word for what is no object file
-                _log.info("%s cannot be loaded (%r): made anew", name, error)
-        code = _compiled(write(), promoted)
-        compiled += kind is Loop
-        made = kind(code)
-        cache.keep(KIND, name, code)
-        return made
+        found = _loaded_now.get(name)
+        if found is None:
+            found = _loaded_now[name] = _load(name, write, promoted, kind)
+        return cast(Code, found)
+
+
+def _load(name: str, write: Callable[[], str], promoted: bool, kind: Callable[[bytes], Code]) -> Code:
+    """The functions of a file of the cache, which is written if there is none."""
+    global compiled
+    code = cache.load(KIND, name)
+    if code is not None:
+        try:
+            return kind(code)
+        except RuntimeError as error:  # LLVM's word for what is no object file
+            _log.info("%s cannot be loaded (%r): made anew", name, error)
+    code = _compiled(write(), promoted)
+    compiled += kind is Loop
+    made = kind(code)
+    cache.keep(KIND, name, code)
+    return made
 
 
 def _compiled(ir: str, promoted: bool) -> bytes:
