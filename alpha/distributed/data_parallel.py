@@ -209,7 +209,7 @@ register_optimizer_step_pre_hook(_check_steps)
 
 def _trained(module: Module) -> list[Tensor]:
     """The parameters that are trained, each once; errors where they do not go together."""
-    params = [param for param in module.parameters() if param.requires_grad]
+    params: list[Tensor] = [param for param in module.parameters() if param.requires_grad]
     if not params:
         raise ArgumentError("[DataParallel] expected a network with parameters that require grad, got none")
     for param in params:

@@ -102,7 +102,7 @@ def rows_of(tensors: tuple[Any, ...]) -> int:
         raise ShapeError(
             f"[split] expected tensors with as many rows each, got {', '.join(str(t.shape) for t in tensors)}"
         )
-    return rows.pop()
+    return int(rows.pop())
 
 
 def part_of(tensor: Tensor, shard: Shard) -> Tensor:

@@ -1,0 +1,142 @@
+"""Programs that train on several ranks: what the tests of bits run in threads, and as processes of MPI.
+
+    python -m tests.data_parallel SHARDS THREADS STEPS
+
+prints, on rank 0 of an MPI program, each network's digest after some steps as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import alpha
+from alpha import distributed as dist
+from alpha import nn, optim
+from alpha.nn import functional as F
+
+Array = np.ndarray[Any, Any]
+
+
+class Everything(nn.Module):
+    """Convolution, BatchNorm, Dropout, attention, a weight used twice, a parameter that is not used, a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Linear(3, 3)
+        self.conv = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn = nn.BatchNorm2d(8)
+        self.attention = nn.MultiheadAttention(8, 2, dropout=0.1, batch_first=True)
+        self.twice = nn.Linear(8, 8)
+        self.drop = nn.Dropout(0.2)
+        self.out = nn.Linear(8, 10)
+        self.register_buffer("last", alpha.zeros(3))
+
+    def forward(self, x: alpha.Tensor) -> alpha.Tensor:
+        if self.training:
+            self.last.copy_(x.detach()[0, 0, 0])  # of the batch's first shard
+        h = F.relu(self.bn(self.conv(x))).reshape(len(x), -1, 8)
+        h = self.attention(h, h, h)[0]
+        return self.out(self.drop(self.twice(self.twice(h))).mean(1))
+
+
+def mlp() -> nn.Module:
+    """Without anything that depends on other rows, or on random numbers."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(90, 20), nn.Tanh(), nn.Linear(20, 10))
+
+
+def resnet() -> nn.Module:
+    """The paper's network, narrow."""
+    return nn.models.resnet18(10, base_width=8)
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"everything": Everything, "mlp": mlp, "resnet": resnet}
+
+
+class Batch(NamedTuple):
+    """A global batch, and this rank's part of it."""
+
+    images: Array
+    labels: Array
+
+    def part(self, dtype: str) -> tuple[alpha.Tensor, alpha.Tensor]:
+        """This rank's rows, as a loader hands them out."""
+        rank, size, rows = dist.rank(), dist.world_size(), len(self.labels)
+        mine = slice(rank * rows // size, (rank + 1) * rows // size)
+        return alpha.tensor(self.images[mine].astype(dtype)), alpha.tensor(self.labels[mine])
+
+
+def batches(rows: tuple[int, ...], steps: int) -> list[Batch]:
+    """Some global batches, of these lengths in turn."""
+    rng = np.random.default_rng(0)
+    sizes = [rows[step % len(rows)] for step in range(steps)]
+    return [Batch(rng.uniform(-1, 1, (n, 6, 5, 3)), rng.integers(0, 10, n)) for n in sizes]
+
+
+def digest(*values: Any) -> str:
+    """SHA-256 of tensors and of whatever else has a repr that tells all."""
+    found = hashlib.sha256()
+    for value in values:
+        if isinstance(value, alpha.Tensor):
+            array = np.asarray(value.detach(), order="C")
+            found.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
+        else:
+            found.update(repr(value).encode())
+    return found.hexdigest()
+
+
+def state_of(net: nn.Module, optimizer: optim.Optimizer) -> list[Any]:
+    """All that a step changes."""
+    state = [value for values in optimizer.state.values() for _, value in sorted(values.items())]
+    return [*net.parameters(), *net.buffers(), *state]
+
+
+def train(
+    network: str,
+    shards: int | None,
+    rows: tuple[int, ...] = (16, 16, 13),
+    steps: int = 20,
+    dtype: str = "float32",
+) -> str:
+    """Trains a network, and returns the digest of weights, buffers, optimizer state and losses."""
+    alpha.manual_seed(3)
+    net = NETWORKS[network]().to(dtype).train()
+    par = dist.DataParallel(net, shards=shards, bucket_cap_mb=0.001)
+    optimizer = optim.Adam(par.parameters(), lr=1e-2)
+    losses = []
+    for batch in batches(rows, steps):
+        x, y = batch.part(dtype)
+        optimizer.zero_grad()
+        for px, py in par.split(x, y):
+            par.backward(F.cross_entropy(par(px), py))
+        optimizer.step()
+        losses.append(par.loss)
+    return digest(*state_of(net, optimizer), losses, alpha.rand(2))
+
+
+def main() -> None:
+    """From the command line, as one rank."""
+    shards, threads, steps = map(int, sys.argv[1:])
+    alpha.engine("cpu", threads=threads)
+    dist.init(timeout=120)
+    found = {name: train(name, shards, (16, 13), steps) for name in NETWORKS}
+    if len({digest(text) for text in map(str, _everybody(json.dumps(found)))}) != 1:
+        raise SystemExit("ranks differ")
+    if dist.is_main():
+        print(json.dumps(found), flush=True)
+    dist.shutdown()
+
+
+def _everybody(text: str) -> list[Any]:
+    from alpha.distributed.world import current
+
+    return [current("main").shared(text, rank) for rank in range(dist.world_size())]
+
+
+if __name__ == "__main__":
+    main()
