@@ -13,6 +13,20 @@ Hooks = dict[RemovableHandle, Callable[..., Any]]
 """Functions by handle, in the order in which they are called."""
 
 
+_before_all: Hooks = {}
+_after_all: Hooks = {}
+
+
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Calls ``hook(optimizer, args, kwargs)`` before each step of every optimizer, before the optimizer's own hooks."""
+    return _registered("register_optimizer_step_pre_hook", _before_all, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Calls ``hook(optimizer, args, kwargs)`` after each step of every optimizer, after the optimizer's own hooks."""
+    return _registered("register_optimizer_step_post_hook", _after_all, hook)
+
+
 class Hooked:
     """Base of what calls hooks before and after ``step``, ``state_dict`` and ``load_state_dict``."""
 
@@ -48,9 +62,14 @@ class Hooked:
         """Calls ``hook(optimizer)`` after a state was loaded."""
         return _registered("register_load_state_dict_post_hook", self._load_post_hooks, hook, prepend)
 
+    @property
+    def _has_step_hooks(self) -> bool:
+        """Whether anything is called around a step."""
+        return bool(self._step_pre_hooks or self._step_post_hooks or _before_all or _after_all)
+
     def _before_step(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """The arguments that a step is to have, after its hooks."""
-        for hook in tuple(self._step_pre_hooks.values()):
+        for hook in (*_before_all.values(), *self._step_pre_hooks.values()):
             found = hook(self, args, kwargs)
             if found is None:
                 continue
@@ -63,7 +82,7 @@ class Hooked:
         return args, kwargs
 
     def _after_step(self, args: Any, kwargs: Any) -> None:
-        for hook in tuple(self._step_post_hooks.values()):
+        for hook in (*self._step_post_hooks.values(), *_after_all.values()):
             hook(self, args, kwargs)
 
     def _replaced(self, hooks: Hooks, state: Any) -> Any:

@@ -17,8 +17,16 @@ from alpha.dtypes import is_float
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError, described
 from alpha.optim.arguments import is_number, is_scalar, plain
+from alpha.optim.hooks import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from alpha.optim.state import OF_SCHEDULERS, Group, State, Stateful
 from alpha.tensor import Tensor
+
+__all__ = [
+    "Optimizer",
+    "gradients",
+    "register_optimizer_step_post_hook",
+    "register_optimizer_step_pre_hook",
+]
 
 _LARGEST = sys.float_info.max
 IN_TENSORS = ("lr", "weight_decay")
@@ -200,7 +208,7 @@ class Optimizer(Stateful):
 
         (An optimizer that overrides ``update`` itself is as interruptible as that is.)
         """
-        if type(self).step is not Optimizer.step or not (self._step_pre_hooks or self._step_post_hooks):
+        if type(self).step is not Optimizer.step or not self._has_step_hooks:
             return self._step(closure)
         args, kwargs = self._before_step((self,) if closure is None else (self, closure), {})
         result = type(self)._step(*args, **kwargs)

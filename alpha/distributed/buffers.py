@@ -1,4 +1,4 @@
-"""Buffers of a network in data-parallel training: each shard begins with the same ones, and one step changes them once."""
+"""Buffers of a network in data-parallel training: all shards begin with the same, and a step changes them once."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ _SLEEP_SECONDS = 50e-6
 
 
 class Transport(ABC):
-    """Carries arrays between ranks. Messages with one tag from one rank to another arrive in the order of their sending.
+    """Carries arrays between ranks.
+
+    Messages with one tag from one rank to another arrive in the order of their sending.
 
     Attributes:
         name: of the back-end.
@@ -54,10 +56,10 @@ class Transport(ABC):
         else:
             time.sleep(_SLEEP_SECONDS)
 
-    def abort(self, status: int) -> None:
+    def abort(self, status: int) -> None:  # noqa: B027 - most back-ends have nothing to do here
         """Ends all ranks' processes with a status, where the back-end can."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Gives back what the back-end holds."""
 
 

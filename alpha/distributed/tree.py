@@ -1,8 +1,8 @@
 """The binary tree by which shards are summed: the same additions, however many ranks hold the shards.
 
-A node is a range of shards (first, end). Its sum is that of its left half plus that of its right half; where a range has
-an odd length the left half is the longer one. Ranks hold ranges of equal length one after another. Where their number
-is a power of two that divides the number of shards, each rank's range is itself a node.
+A node is a range of shards (first, end). Its sum is that of its left half plus that of its right half; where a range
+has an odd length the left half is the longer one. Ranks hold ranges of equal length one after another. Where their
+number is a power of two that divides the number of shards, each rank's range is itself a node.
 """
 
 from __future__ import annotations
