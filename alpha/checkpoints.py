@@ -12,10 +12,10 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from alpha import files, random, weights_file
-from alpha.agreement import Agreement
 from alpha.changes import Changes, appending, at_once, finish, setting
 from alpha.errors import AlphaError, ArgumentError, CheckpointError, DistributedError
 from alpha.files import ELSE, Array, PathLike, cause
+from alpha.shared_calls import SharedCall
 from alpha.structure import Packer, StructureError, Unpacker
 from alpha.tensor import Tensor
 
@@ -71,7 +71,7 @@ def save_checkpoint(
     last checkpoint is whole then.
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
-    with Agreement("save_checkpoint") as ranks:
+    with SharedCall("save_checkpoint") as ranks:
         with ranks.operations():  # all states first: to take one may be an operation of all ranks
             states = {name: part.state_dict() for name, part in objects.items() if part is not None}
         if ranks.writes:
@@ -126,7 +126,7 @@ def load_checkpoint(
     """
     objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
     given = {name: cast(Stateful, objects[name]) for name in _PARTS if objects[name] is not None}
-    with Agreement("load_checkpoint") as ranks:
+    with SharedCall("load_checkpoint") as ranks:
         arrays, metadata = files.read("load_checkpoint", path)
         header = _header(path, arrays, metadata)
         states = {name: _state_of(path, name, part, header, arrays) for name, part in given.items()}
@@ -187,7 +187,7 @@ def _check_model(path: PathLike, model: Stateful, state: Any, entry: dict[str, A
 class _Loading:
     """Loads states into objects: into this package's all at once, into others one by one with a way back."""
 
-    def __init__(self, path: PathLike, changes: Changes, ranks: Agreement) -> None:
+    def __init__(self, path: PathLike, changes: Changes, ranks: SharedCall) -> None:
         self._path = path
         self._changes = changes
         self._ranks = ranks

@@ -41,8 +41,13 @@ class SyncBatchNorm(BatchNorm):
     Elsewhere it is a BatchNorm: in evaluation mode, on one rank, and before ``dist.init()``.
 
     Errors: DistributedError where one rank runs several shards one after another.
+
+    Attributes:
+        is_synchronized: that calls in training are operations of all ranks, those without rows included, and leave the
+            same buffers on all.
     """
 
+    is_synchronized = True
     axes = (2, 3, 4, 5)
     forms: ClassVar = {"NHWC": "(N, ..., C)", "NCHW": "(N, C, ...)"}
 

@@ -1,4 +1,4 @@
-"""Agreement: a call that succeeds on all ranks of a distributed program or on none."""
+"""SharedCall: a call that succeeds on all ranks of a distributed program or on none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from alpha.distributed.world import find
 from alpha.errors import CheckpointError, DistributedError
 
 
-class Agreement:
-    """``with Agreement("save_checkpoint") as ranks:`` what fails in the block on one rank fails on all.
+class SharedCall:
+    """``with SharedCall("save_checkpoint") as ranks:`` what fails in the block on one rank fails on all.
 
     All ranks enter it. At its end, or where the block calls ``reach``, they wait for each other. Those where all went
     well raise CheckpointError with the message of the first rank where it did not, an interrupted one included. Without
