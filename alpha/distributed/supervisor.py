@@ -1,0 +1,497 @@
+"""Supervisor: one start of a program on several ranks, watched to its end, whatever that is."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from alpha.distributed import lifeline, processes
+from alpha.distributed.mpiexec import Mpiexec
+from alpha.distributed.passing import Writer
+
+_END_SECONDS = 2.0  # from the word that ranks are to end to their being killed
+_KILL_SECONDS = 1.0  # from mpiexec's being asked to end to its being killed
+_HOOK_SECONDS = 1.0  # that a rank which has failed has for what it registered for its end
+_LOST_SECONDS = 0.5  # in which the system tells how a rank ended whose connection has closed
+_FINISH_SECONDS = 30.0  # from the last program's end to the end of all processes
+_CHUNK = 1 << 16
+_MOST_LINE = 1 << 24
+_MOST_WORDS = 30  # lines of mpiexec that are shown
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is to be run.
+
+    Attributes:
+        program: the script and its arguments, or ``-m``, the module and its arguments.
+        grace: seconds that ranks have to end after a Ctrl-C.
+        threads, timeout: what ranks are given as --threads and --timeout; None for what they do by themselves.
+        hosts: where ranks run, as mpiexec takes it; None for this machine, or what a job scheduler gives.
+    """
+
+    program: Sequence[str]
+    grace: float = 30.0
+    threads: int | None = None
+    timeout: float | None = None
+    hosts: str | None = None
+
+
+@dataclass
+class Outcome:
+    """How a start ended.
+
+    Attributes:
+        status: for the shell; 0 if all went well.
+        reason: rank and error, where it did not.
+        can_restart: whether it failed after all ranks had started, and nobody asked it to end.
+        facts: what ranks told.
+    """
+
+    status: int = 0
+    reason: str = ""
+    can_restart: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Rank:
+    """What is known of a rank.
+
+    Attributes:
+        pid: on this machine, else 0; ``watched``: a descriptor that tells when it ends.
+        error: the status that its error stands for, once it has told one.
+        is_interrupted: whether that error was a KeyboardInterrupt, or its status 130.
+        has_left: whether its program is at its end.
+        lost: when its connection closed before its program's end.
+    """
+
+    number: int
+    connection: socket.socket
+    pid: int
+    watched: int | None
+    error: int = 0
+    is_interrupted: bool = False
+    has_left: bool = False
+    is_gone: bool = False
+    lost: float | None = None
+    told_to_end: bool = False
+
+    def send(self, **message: Any) -> None:
+        with suppress(OSError):
+            self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+class Supervisor:
+    """Starts a program on so many ranks, and watches them.
+
+    Ranks connect to it: one connection for what they tell, and one for each of stdout and stderr, so that mpiexec's own
+    words are never among theirs. A connection that closes before a goodbye is a rank's sudden end.
+    """
+
+    def __init__(self, mpiexec: Mpiexec, size: int, restart: int, options: Options, writer: Writer) -> None:
+        self.size, self.options, self.writer = size, options, writer
+        self.outcome = Outcome()
+        self.signals: list[int] = []  # that came and were not yet looked at
+        self._ranks: dict[int, _Rank] = {}
+        self._words = b""  # mpiexec's
+        self._asked: int | None = None  # the signal by which all were asked to end
+        self._asked_at = self._ending = float("inf")  # when they were asked to end, and when made to
+        self._finished: float | None = None  # when all programs had come to their ends
+        self._exited: float | None = None  # when mpiexec had
+        self._is_done = False
+        self._is_terminated = False
+        self._selector = selectors.DefaultSelector()
+        self._outputs = selectors.DefaultSelector()
+        self._selector.register(self._outputs, selectors.EVENT_READ, None)
+        self._folder = tempfile.mkdtemp(prefix="alpha-run-")
+        self._began = time.time()
+        self._token = os.urandom(16).hex()
+        self._listen()
+        self._start(mpiexec, restart)
+
+    # -- the start -------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Opens the port that ranks connect to: to this machine alone, unless there are others."""
+        is_local = self.options.hosts is None and int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) <= 1
+        self._listener = socket.create_server(("127.0.0.1" if is_local else "", 0), backlog=4096)
+        self._listener.setblocking(False)
+        host = "127.0.0.1" if is_local else socket.getfqdn()
+        self._address = f"{host}:{self._listener.getsockname()[1]}"
+        self._watch(self._listener, self._accept)
+
+    def _start(self, mpiexec: Mpiexec, restart: int) -> None:
+        ours = {
+            lifeline.ADDRESS: self._address,
+            lifeline.TOKEN: self._token,
+            lifeline.RESTART: str(restart),
+            **({} if self.options.threads is None else {lifeline.THREADS: str(self.options.threads)}),
+            **({} if self.options.timeout is None else {lifeline.TIMEOUT: repr(self.options.timeout)}),
+        }
+        launched = str(Path(__file__).with_name("launched.py"))
+        program = [sys.executable, launched, *self.options.program]
+        self._mpiexec = subprocess.Popen(
+            mpiexec.command(self.size, program, self._folder, list(ours), self.options.hosts),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **ours},
+            start_new_session=True,  # a terminal's Ctrl-C is for the launcher alone
+        )
+        assert self._mpiexec.stdout is not None
+        os.set_blocking(self._mpiexec.stdout.fileno(), False)
+        self._watch(self._mpiexec.stdout, self._hear_mpiexec)
+
+    def _watch(self, source: Any, function: Callable[[Any], None]) -> None:
+        self._selector.register(source, selectors.EVENT_READ, function)
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Watches until all processes are gone."""
+        try:
+            while not self._is_over():
+                self._turn(0.05)
+            self._drain()
+            if not self.outcome.status and self._words.strip():
+                self.writer.write(2, _indented(self._words).encode())
+        finally:
+            self._clean_up()
+        return self.outcome
+
+    def _turn(self, seconds: float) -> None:
+        """Takes what has come, from ranks' lifelines first, and then does what is due."""
+        paused = self.writer.is_full
+        events = [key for key, _ in self._selector.select(seconds) if key.data is not None or not paused]
+        if paused and not events:
+            time.sleep(0.01)
+        for key in events:
+            if key.data is not None:
+                key.data(key.fileobj)
+        self._find_ended()
+        if not paused:
+            for key, _ in self._outputs.select(0):
+                self._pass_on(key)
+        self._take_signals()
+        self._do_what_is_due()
+
+    def _is_over(self) -> bool:
+        if self._mpiexec.poll() is None:
+            return False
+        processes.reap(self._mpiexec.pid)
+        return self._is_done or (self._ending < float("inf") and not processes.descendants())
+
+    def _drain(self) -> None:
+        """Passes on what has been written and is not yet read; what an ended program's children write is left."""
+        end = time.monotonic() + 1.0
+        while self._outputs.get_map() and time.monotonic() < end:
+            for key, _ in self._outputs.select(0.05):
+                self._pass_on(key)
+        self.writer.release()
+
+    def _clean_up(self) -> None:
+        self._kill_all()
+        for rank in self._ranks.values():
+            rank.connection.close()
+            if rank.watched is not None:
+                os.close(rank.watched)
+        for key in list(self._outputs.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._listener.close()
+        if self._mpiexec.stdout is not None:
+            self._mpiexec.stdout.close()
+        self._outputs.close()
+        self._selector.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        if self.outcome.status:
+            processes.unlink_unused_segments(self._began)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            made, _ = listener.accept()
+            made.setblocking(False)
+            self._watch(made, _Lines(self._greet, 1))
+
+    def _greet(self, connection: socket.socket, message: dict[str, Any] | None, rest: bytes) -> None:
+        """Takes in a connection that knows the secret; closes any other."""
+        self._selector.unregister(connection)
+        is_known = message is not None and hmac.compare_digest(str(message.get("token")).encode(), self._token.encode())
+        if message is None or not is_known:
+            connection.close()
+        elif message["hello"] == "lifeline":
+            self._welcome(connection, message, rest)
+        else:
+            descriptor = 1 if message["hello"] == "stdout" else 2
+            self._outputs.register(connection, selectors.EVENT_READ, descriptor)
+            if rest:
+                self.writer.write(descriptor, rest)
+
+    def _welcome(self, connection: socket.socket, message: dict[str, Any], rest: bytes) -> None:
+        is_here = message["host"] == lifeline.machine()
+        pid = int(message["pid"]) if is_here else 0
+        rank = _Rank(int(message["rank"]), connection, pid, processes.watch(pid) if is_here else None)
+        connection.setblocking(True)
+        self._ranks[rank.number] = rank
+        lines = _Lines(lambda connection, said, rest: self._hear(rank, said))
+        self._watch(connection, lines)
+        for other in self._ranks.values():
+            if other.has_left:
+                rank.send(left=other.number)
+        if self._ending < float("inf"):
+            self._end(rank)
+        elif self._asked is not None:
+            rank.send(interrupt=self._asked)
+        lines.take(connection, rest)
+
+    def _pass_on(self, key: selectors.SelectorKey) -> None:
+        """Passes on what a rank has written, as it is."""
+        connection: Any = key.fileobj
+        try:
+            data = connection.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data and key.data not in self.writer.closed:
+            self.writer.write(key.data, data)
+        else:  # the rank has ended, or nobody reads: then it gets the error that it would get without a launcher
+            self._outputs.unregister(connection)
+            connection.close()
+
+    def _hear_mpiexec(self, pipe: Any) -> None:
+        try:
+            data = os.read(pipe.fileno(), _CHUNK)
+        except BlockingIOError:
+            return
+        self._words += data
+        if not data:
+            self._selector.unregister(pipe)
+
+    # -- what ranks tell -------------------------------------------------------------------------------------------
+
+    def _hear(self, rank: _Rank, message: dict[str, Any] | None) -> None:
+        if message is None:
+            self._selector.unregister(rank.connection)
+            rank.is_gone = True
+            if not rank.has_left and not rank.told_to_end:
+                rank.lost = time.monotonic()
+                self.writer.hold()
+        elif "facts" in message:
+            self.outcome.facts.update(message["facts"])
+        elif "error" in message:
+            self._take_error(rank, message)
+        elif "goodbye" in message:
+            self._take_leave(rank)
+
+    def _take_error(self, rank: _Rank, message: dict[str, Any]) -> None:
+        rank.error = int(message["status"])
+        rank.is_interrupted = message["error"] == "KeyboardInterrupt" or rank.error == 128 + signal.SIGINT
+        text = " ".join(str(message["message"]).split())
+        reason = f"rank {rank.number}: {message['error']}{': ' if text else ''}{text}"
+        if self._asked is None:
+            self._fail(reason, rank.error, message["trace"])
+        elif not rank.is_interrupted:  # others may be saving what they have
+            self.writer.say(f"{reason}\n{message['trace']}")
+        rank.send(noted=True)
+
+    def _take_leave(self, rank: _Rank) -> None:
+        """A rank's program is at its end: it waits, if it ended by an error, and those who wait for it hear of it."""
+        rank.has_left = True
+        for other in self._ranks.values():
+            if other is not rank and not other.is_gone:
+                other.send(left=rank.number)
+        if self._ending < float("inf"):
+            self._end(rank)
+
+    def _find_ended(self) -> None:
+        """Finds out how ranks ended whose connections have closed; the first of them is the failure."""
+        for rank in sorted(self._ranks.values(), key=lambda each: each.lost or 0.0):
+            if rank.lost is None:
+                continue
+            status = processes.wait_status(rank.watched)
+            if status is None and time.monotonic() - rank.lost < _LOST_SECONDS:
+                return
+            rank.lost = None
+            how = "gone without a word" if status is None else processes.described(status)
+            if status is not None and not os.waitstatus_to_exitcode(status):
+                how += ", without its program's end"
+            self._fail(f"rank {rank.number}: {how}", (processes.exit_status(status) if status else 0) or 1)
+
+    # -- ends ------------------------------------------------------------------------------------------------------
+
+    def _fail(self, reason: str, status: int, trace: str = "", can_restart: bool = True) -> None:
+        """Ends all ranks; the first reason is told first, and is the outcome's."""
+        if self._ending < float("inf"):
+            return
+        self.writer.say(f"{reason}\n{trace}")
+        self.writer.release()
+        self.outcome.reason, self.outcome.status = reason, status
+        self.outcome.can_restart = can_restart and self._asked is None
+        self._end_all()
+
+    def _end_all(self) -> None:
+        self._ending = time.monotonic()
+        for rank in self._ranks.values():
+            if not rank.error or rank.has_left:
+                self._end(rank)
+
+    def _end(self, rank: _Rank) -> None:
+        if not rank.told_to_end:
+            rank.told_to_end = True
+            rank.send(end=rank.error or 1)
+
+    def _take_signals(self) -> None:
+        while self.signals:
+            number = self.signals.pop(0)
+            name = "interrupted" if number == signal.SIGINT else f"got {processes.signal_name(number)}"
+            if self._ending < float("inf"):
+                continue
+            if self._asked is None:
+                self._asked, self._asked_at = number, time.monotonic()
+                self.writer.say(
+                    f"[run] {name}: ranks have {self.options.grace:g} s to end; once more ends them at once"
+                )
+                for rank in self._ranks.values():
+                    rank.send(interrupt=number)
+            else:
+                self._fail(f"[run] {name} again: ending all ranks at once", 128 + self._asked)
+
+    def _do_what_is_due(self) -> None:
+        if self._ending == float("inf"):
+            self._look_for_the_end()
+        else:
+            self._go_on_ending()
+
+    def _look_for_the_end(self) -> None:
+        """What follows once all programs are at their ends, or mpiexec is, or time is over."""
+        now, ranks = time.monotonic(), list(self._ranks.values())
+        is_started = len(ranks) == self.size
+        have_left = all(rank.has_left for rank in ranks)
+        status = self._mpiexec.poll()
+        if status is not None and self._exited is None:
+            self._exited = now
+        if self._asked is not None and not ranks:
+            self._fail("[run] no rank had started", 128 + self._asked)
+        elif self._asked is not None and now - self._asked_at > self.options.grace and not (is_started and have_left):
+            slow = [str(rank.number) for rank in ranks if not rank.has_left]
+            self._fail(
+                f"[run] rank {', '.join(slow) or '?'} did not end within {self.options.grace:g} s: killed",
+                128 + self._asked,
+            )
+        elif ranks and have_left and (is_started or status is not None) and any(rank.error for rank in ranks):
+            self._end_asked(ranks)
+        elif self._exited is not None and status is not None and not is_started:
+            if now - self._exited < _LOST_SECONDS:
+                return  # a connection may still wait to be taken
+            self._fail(
+                f"[run] expected {self.size} ranks to start, got {len(ranks)}, and mpiexec's end with status {status}",
+                (128 - status if status < 0 else status) or 1,
+                _indented(self._words),
+                can_restart=False,
+            )
+        elif status is not None and all(rank.is_gone and rank.lost is None for rank in ranks):
+            self._is_done = not status
+            if status:
+                self._fail(
+                    f"[run] mpiexec ended with status {status}, after all programs' ends",
+                    128 - status if status < 0 else status,
+                    _indented(self._words),
+                )
+        elif is_started and have_left:
+            self._finished = self._finished or now
+            if now - self._finished > _FINISH_SECONDS:
+                late = ", ".join(str(rank.number) for rank in ranks if not rank.is_gone) or "?"
+                self._fail(f"[run] rank {late} did not end within {_FINISH_SECONDS:g} s of its program's end", 1)
+
+    def _end_asked(self, ranks: list[_Rank]) -> None:
+        """All programs have ended, some as Ctrl-C does: their status is that of the signal."""
+        assert self._asked is not None
+        errors = [rank.error for rank in ranks if rank.error]
+        self.outcome.status = 128 + self._asked if any(rank.is_interrupted for rank in ranks) else errors[0]
+        self._end_all()
+
+    def _go_on_ending(self) -> None:
+        """Ends what is left after the word, by and by with more force."""
+        passed = time.monotonic() - self._ending
+        if passed > _HOOK_SECONDS:
+            for rank in self._ranks.values():
+                self._end(rank)
+        if passed > _END_SECONDS and not self._is_terminated:
+            self._is_terminated = True
+            for rank in self._ranks.values():
+                if rank.pid and not rank.is_gone:
+                    with suppress(OSError):
+                        os.kill(rank.pid, signal.SIGKILL)
+            if self._mpiexec.poll() is None:
+                self._mpiexec.terminate()  # it then removes its files
+        if passed > _END_SECONDS + _KILL_SECONDS:
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        """Kills all that is left; nothing where all went well, since a program may leave a process on purpose."""
+        if self.outcome.status or self._mpiexec.poll() is None:
+            groups = [rank.pid for rank in self._ranks.values() if rank.pid]
+            processes.kill([*groups, *([self._mpiexec.pid] if self._mpiexec.poll() is None else [])])
+
+
+class _Lines:
+    """Takes a connection's messages apart.
+
+    Attributes:
+        function: gets the connection, a message, or None at the connection's end, and what came after it.
+        most: so many messages are taken; what follows is the function's.
+    """
+
+    def __init__(
+        self, function: Callable[[socket.socket, dict[str, Any] | None, bytes], None], most: float = float("inf")
+    ) -> None:
+        self.function, self.most, self._data = function, most, b""
+
+    def __call__(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(_CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        is_sound = self.take(connection, data)
+        if self.most and not (data and is_sound):
+            self.function(connection, None, b"")
+
+    def take(self, connection: socket.socket, data: bytes) -> bool:
+        """Takes in data; returns whether it was made of messages."""
+        self._data += data
+        while self.most and b"\n" in self._data:
+            line, _, self._data = self._data.partition(b"\n")
+            try:
+                message = json.loads(line)
+            except ValueError:
+                return False
+            if not isinstance(message, dict):
+                return False
+            self.most -= 1
+            self.function(connection, message, self._data)
+        return len(self._data) <= _MOST_LINE
+
+
+def _indented(words: bytes) -> str:
+    """mpiexec's words, each line marked as such."""
+    lines = [line for line in words.decode(errors="replace").splitlines() if line.strip("-= ")][-_MOST_WORDS:]
+    return "".join(f"mpiexec: {line}\n" for line in lines)
