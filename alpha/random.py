@@ -188,13 +188,13 @@ class Generator:
         self.place = AtomicReference((state["seed"], state["offset"]))
 
 
-class _Own(threading.local):
+class _ThreadPlace(threading.local):
     """A place in random numbers that is a thread's own; None in threads that draw from the process's."""
 
     place: AtomicReference[tuple[int, int]] | None = None
 
 
-_own = _Own()
+_thread = _ThreadPlace()
 
 
 class _Default(Generator):
@@ -204,15 +204,15 @@ class _Default(Generator):
 
     @property
     def place(self) -> AtomicReference[tuple[int, int]]:  # type: ignore[override]
-        own = _own.place
-        return self._shared if own is None else own
+        place_here = _thread.place
+        return self._shared if place_here is None else place_here
 
     @place.setter
     def place(self, value: AtomicReference[tuple[int, int]]) -> None:
-        if _own.place is None:
+        if _thread.place is None:
             self._shared = value
         else:
-            _own.place = value
+            _thread.place = value
 
 
 def mixed(state: Mapping[str, int], stream: int) -> dict[str, int]:
@@ -229,12 +229,12 @@ def own_sequence(state: Mapping[str, int]) -> Iterator[None]:
 
     The process's own sequence stays where it is. ``seed``, ``get_state`` and their like are of the thread's meanwhile.
     """
-    before = _own.place
+    before = _thread.place
     try:
-        _own.place = AtomicReference((state["seed"], state["offset"]))
+        _thread.place = AtomicReference((state["seed"], state["offset"]))
         yield
     finally:
-        _own.place = before
+        _thread.place = before
 
 
 default_generator: Generator = _Default()

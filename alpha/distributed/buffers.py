@@ -8,6 +8,7 @@ import numpy as np
 
 from alpha.autograd import no_grad
 from alpha.distributed.world import World
+from alpha.dtypes import is_float
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm
 from alpha.tensor import Tensor
@@ -73,7 +74,7 @@ class Buffers:
                 values = total[start : start + buffer.numel()].reshape(buffer.shape)
                 start += buffer.numel()
                 if changed:
-                    made = values if buffer.dtype.kind == "f" else np.rint(values)
+                    made = values if is_float(buffer.dtype) else np.rint(values)
                     buffer.copy_(buffer.engine.from_numpy(np.asarray(made, buffer.dtype, order="C")))
             changed_others = [
                 place for place, buffer in enumerate(self.all) if place >= len(self.averaged) and written[place]

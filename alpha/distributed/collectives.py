@@ -69,8 +69,8 @@ def halve_and_double(transport: Transport, flat: Array, tag: int, add: Any) -> S
 def exchange(transport: Transport, sums: Array, tag: int, shards: int, add: Any) -> Steps:
     """A sum for any number of ranks, in two rounds: each rank adds up one segment of the array, and hands it round."""
     rank, size, length = transport.rank, transport.size, sums.shape[1]
-    each = shards // size
-    nodes: list[list[Node]] = [cover(peer * each, (peer + 1) * each, shards) for peer in range(size)]
+    per_rank = shards // size
+    nodes: list[list[Node]] = [cover(peer * per_rank, (peer + 1) * per_rank, shards) for peer in range(size)]
     bounds = [peer * length // size for peer in range(size + 1)]
     others = [peer for peer in range(size) if peer != rank]
     first, end = bounds[rank], bounds[rank + 1]

@@ -420,10 +420,10 @@ class _Loop:
         count = len(owner._params)
         used, buffers = total[1 : count + 1] > 0, total[count + 1 :]
         if owner._state.all and owner.shards > 1:
-            each = owner.shards // world.size
+            per_rank = owner.shards // world.size
             if before:
                 owner._state.restore(before)
-            owner._state.fold(world, buffers, self.division.first // each, self.first)
+            owner._state.fold(world, buffers, self.division.first // per_rank, self.first)
         held, owner._held = self.held, None
         for param, is_used in zip(owner._params, used, strict=True):
             if held is not None:

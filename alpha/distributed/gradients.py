@@ -55,11 +55,11 @@ class GradientSums:
 
     def __init__(self, world: World, layout: Layout, shards: int) -> None:
         self.world, self.layout = world, layout
-        each = shards // world.size
-        first = world.rank * each
-        self.shards, self.here = shards, each
-        self.nodes = len(cover(first, first + each, shards))
-        self.additions = additions(first, first + each, shards)
+        per_rank = shards // world.size
+        first = world.rank * per_rank
+        self.shards, self.here = shards, per_rank
+        self.nodes = len(cover(first, first + per_rank, shards))
+        self.additions = additions(first, first + per_rank, shards)
         self.sums: dict[Tensor, list[Sum | None]] = {param: [] for param in layout.places}
         self.missing = [len(bucket) for bucket in layout.buckets]
         self.flats: list[Tensor | None] = [None] * len(layout.buckets)
@@ -158,10 +158,10 @@ def _owned(param: Tensor, found: Sum | None) -> Tensor:
 
 def numbers(world: World, sums: list[np.ndarray[Any, Any]], shards: int) -> np.ndarray[Any, Any]:
     """The sum of rows of float64, one for each of this rank's shards, over all shards."""
-    each = shards // world.size
-    first = world.rank * each
+    per_rank = shards // world.size
+    first = world.rank * per_rank
     stack: list[np.ndarray[Any, Any]] = []
-    for row, count in zip(sums, additions(first, first + each, shards), strict=True):
+    for row, count in zip(sums, additions(first, first + per_rank, shards), strict=True):
         stack.append(row.copy())
         for _ in range(count):
             second = stack.pop()

@@ -13,6 +13,7 @@ from alpha import random
 from alpha.arguments import number, whole
 from alpha.distributed.transport import Alone, Transport
 from alpha.distributed.world import Event, World, current, find, set_process_world
+from alpha.dtypes import has_gradients
 from alpha.errors import ArgumentError, DistributedError, DtypeError, described
 from alpha.tensor import Tensor
 
@@ -108,7 +109,7 @@ def all_reduce(tensor: Tensor, op: str = "sum") -> Tensor:
     _check("all_reduce", tensor)
     if op != "mean" and op not in REDUCTIONS:
         raise ArgumentError(f"[all_reduce] expected op as one of mean, {', '.join(REDUCTIONS)}, got {described(op)}")
-    if op == "mean" and tensor.dtype.kind in "biu":
+    if op == "mean" and not has_gradients(tensor.dtype):
         raise DtypeError(f'[all_reduce] expected floats for op="mean", got {tensor.dtype}: cast it')
     array = _dense(tensor)
     world.sum(array.reshape(1, -1), add=REDUCTIONS["sum" if op == "mean" else op]).finish()

@@ -64,7 +64,7 @@ def divide(world: World, rows: int, shards: int, stop: bool) -> Division:
     table = world.table(row, "start")
     counts = table[:, 0].tolist()
     seed, offset = table[0, 1:3].view(np.uint64).tolist()
-    total, size, each = sum(counts), world.size, shards // world.size
+    total, size, per_rank = sum(counts), world.size, shards // world.size
     if not total:
         raise ArgumentError("[split] expected a batch with rows, got none on any rank: leave out empty batches")
     usual = [(rank + 1) * total // size - rank * total // size for rank in range(size)]
@@ -73,9 +73,10 @@ def divide(world: World, rows: int, shards: int, stop: bool) -> Division:
     else:
         starts = np.cumsum([0, *counts]).tolist()
         bounds = [
-            starts[number // each] + number % each * counts[number // each] // each for number in range(shards)
+            starts[number // per_rank] + number % per_rank * counts[number // per_rank] // per_rank
+            for number in range(shards)
         ] + [total]
-    start = bounds[world.rank * each]
+    start = bounds[world.rank * per_rank]
     mine = [
         Shard(
             number,
@@ -84,7 +85,7 @@ def divide(world: World, rows: int, shards: int, stop: bool) -> Division:
             (bounds[number + 1] - bounds[number]) / total,
             random.mixed({"seed": seed, "offset": offset}, number),
         )
-        for number in range(world.rank * each, (world.rank + 1) * each)
+        for number in range(world.rank * per_rank, (world.rank + 1) * per_rank)
     ]
     first = next(number for number in range(shards) if bounds[number + 1] > bounds[number])
     return Division(mine, first, bool(table[:, 3].any()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import pickle
 from collections.abc import Callable
@@ -29,7 +30,7 @@ def on_ranks(ranks: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     return dist.run_in_threads(function, ranks, *args, timeout=60)
 
 
-# -- bits ---------------------------------------------------------------------------------------------------------------
+# -- bits ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("network", ["everything", "resnet"])
@@ -62,7 +63,7 @@ def test_more_shards_than_rows() -> None:
     assert len({digest for n in (1, 2, 4) for digest in on_ranks(n, train, "mlp", 4, (3, 1, 2), 4)}) == 1
 
 
-# -- the whole batch's mean ------------------------------------------------------------------------------------------------
+# -- the whole batch's mean ------------------------------------------------------------------------
 
 
 def gradients(parts: list[Batch], shards: int, network: Callable[[], nn.Module] = mlp) -> list[Array]:
@@ -91,13 +92,15 @@ def near(found: list[Array], wanted: list[Array], bound: float = 1e-12) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from([1, 2, 3, 4]), st.integers(1, 3), st.data())
-def test_gradients_are_the_whole_batchs_however_it_is_shared_out(ranks: int, each: int, data: st.DataObject) -> None:
+def test_gradients_are_the_whole_batchs_however_it_is_shared_out(
+    ranks: int, per_rank: int, data: st.DataObject
+) -> None:
     """Parts of any length, none included, each weighted by its rows."""
     counts = data.draw(st.lists(st.integers(0, 5), min_size=ranks, max_size=ranks).filter(any))
     batch = batches((sum(counts),), 1)[0]
     cuts = np.cumsum([0, *counts])
-    parts = [Batch(batch.images[a:b], batch.labels[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
-    for found in on_ranks(ranks, gradients, parts, ranks * each):
+    parts = [Batch(batch.images[a:b], batch.labels[a:b]) for a, b in itertools.pairwise(cuts)]
+    for found in on_ranks(ranks, gradients, parts, ranks * per_rank):
         near(found, reference(batch)[0])
 
 
@@ -160,7 +163,7 @@ def test_wrapping_takes_weights_and_buffers_of_rank_0() -> None:
     assert len(set(on_ranks(4, run))) == 1
 
 
-# -- habits ---------------------------------------------------------------------------------------------------------------
+# -- habits ----------------------------------------------------------------------------------------
 
 
 def accumulate(how: str) -> str:
@@ -317,7 +320,7 @@ def test_random_numbers_in_the_loop_depend_on_the_shard_alone() -> None:
         assert set(together) == set(alone)
 
 
-# -- mistakes --------------------------------------------------------------------------------------------------------------
+# -- mistakes --------------------------------------------------------------------------------------
 
 
 def wrapped(shards: int | None = None) -> dist.DataParallel:
@@ -468,12 +471,12 @@ def test_mistakes_are_errors_and_no_hang(name: str) -> None:
 
 
 def test_without_init_nothing_is_wrapped() -> None:
-    with pytest.raises(DistributedError, match="has called dist.init"):
+    with pytest.raises(DistributedError, match=r"has called dist\.init"):
         wrapped()
 
 
 def test_after_an_error_in_the_loop_the_process_is_usable() -> None:
-    """And random numbers are the process's again."""
+    """Its random numbers are the process's again, too."""
 
     def run() -> str:
         alpha.manual_seed(3)
