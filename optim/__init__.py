@@ -31,6 +31,7 @@ from alpha.optim.muon import Muon
 from alpha.optim.optimizer import Optimizer
 from alpha.optim.rmsprop import RMSprop, Rprop
 from alpha.optim.sgd import ASGD, SGD
+from alpha.optim.sharded import Sharded
 
 __all__ = [
     "ASGD",
@@ -64,6 +65,7 @@ __all__ = [
     "ReduceLROnPlateau",
     "Rprop",
     "SequentialLR",
+    "Sharded",
     "StepLR",
     "clip_grad_norm_",
     "clip_grad_value_",

@@ -105,3 +105,79 @@ def broadcast(transport: Transport, flat: Array, source: int, tag: int) -> Steps
         elif place % (2 * distance) == 0 and place + distance < size:
             peer = (place + distance + source) % size
             yield {peer: [transport.send(flat, peer, tag)]}
+
+
+def reduce_to(transport: Transport, sums: Array, owner: int, tag: int, shards: int, add: Any = np.add) -> Steps:
+    """The sum of all ranks' shards, in the owner's ``sums[0]`` alone: by the same tree as ``all_reduce``.
+
+    Each other rank sends its array once. Where ranks are a power of two that takes log2(n) rounds, else one.
+    """
+    add = _quietly(add)
+    rank, size = transport.rank, transport.size
+    if size & (size - 1):
+        yield from _all_to_one(transport, sums, owner, tag, shards, add)
+        return
+    mine, distance = sums[0], 1
+    received = np.empty_like(mine)
+    while distance < size:
+        left = rank // (2 * distance) * 2 * distance
+        holders = [_holder(first, distance, owner) for first in (left, left + distance)]
+        target = holders[1] if holders[1] == owner else holders[0]
+        peer = holders[0] if target == holders[1] else holders[1]
+        if rank == target:
+            yield {peer: [transport.receive(received, peer, tag)]}
+            add(*((mine, received) if rank < peer else (received, mine)), out=mine)
+        elif rank == peer:
+            yield {target: [transport.send(mine, target, tag)]}
+        distance *= 2
+
+
+def _holder(first: int, count: int, owner: int) -> int:
+    """Which of some ranks beside each other holds their sum."""
+    return owner if first <= owner < first + count else first
+
+
+def _all_to_one(transport: Transport, sums: Array, owner: int, tag: int, shards: int, add: Any) -> Steps:
+    """Each rank sends the sums of its nodes to the owner."""
+    rank, size = transport.rank, transport.size
+    if rank != owner:
+        yield {owner: [transport.send(sums, owner, tag)]}
+        return
+    per_rank = shards // size
+    nodes = {peer: cover(peer * per_rank, (peer + 1) * per_rank, shards) for peer in range(size)}
+    others = [peer for peer in range(size) if peer != rank]
+    parts = {peer: np.empty((len(nodes[peer]), sums.shape[1]), sums.dtype) for peer in others}
+    yield {peer: [transport.receive(parts[peer], peer, tag)] for peer in others}
+    parts[rank] = sums.copy()
+    sums[0] = total({node: parts[peer][i] for peer in parts for i, node in enumerate(nodes[peer])}, shards, add)
+
+
+def gather(transport: Transport, flat: Array, bounds: list[int], tag: int) -> Steps:
+    """Hands round segments of an array: rank r has that from ``bounds[r]`` to ``bounds[r + 1]``, and all get all.
+
+    Each rank sends (n - 1) / n of the array where segments are equal; in log2(n) rounds if ranks are a power of two,
+    else in one.
+    """
+    rank, size = transport.rank, transport.size
+    if size & (size - 1):
+        mine = flat[bounds[rank] : bounds[rank + 1]]
+        yield {
+            peer: [
+                transport.receive(flat[bounds[peer] : bounds[peer + 1]], peer, tag),
+                transport.send(mine, peer, tag),
+            ]
+            for peer in range(size)
+            if peer != rank
+        }
+        return
+    distance = 1
+    while distance < size:
+        peer, first = rank ^ distance, rank // distance * distance
+        theirs = peer // distance * distance
+        yield {
+            peer: [
+                transport.receive(flat[bounds[theirs] : bounds[theirs + distance]], peer, tag),
+                transport.send(flat[bounds[first] : bounds[first + distance]], peer, tag),
+            ]
+        }
+        distance *= 2

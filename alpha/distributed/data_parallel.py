@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -83,6 +83,15 @@ class DataParallel(Module):
         _take_from_main(world, [*self._params, *module.buffers()])
         self._cap = max(1, int(cap * 1e6))
         self._prepare()
+
+    @property
+    def trained(self) -> list[Tensor]:
+        """The parameters whose gradients travel."""
+        return list(self._params)
+
+    def give_to(self, owners: Mapping[Tensor, int]) -> None:
+        """From now on each parameter's gradient goes to one rank alone; ``optim.Sharded`` asks for it."""
+        self._layout = Layout(self._params, self._cap, self._world.size, owners)
 
     def _prepare(self) -> None:
         """Makes what follows from the network."""
@@ -205,6 +214,11 @@ def _check_steps(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 
 register_optimizer_step_pre_hook(_check_steps)
+
+
+def wrapper_of(param: Tensor) -> DataParallel | None:
+    """The wrapper of the network that a parameter is of."""
+    return _wrappers.get(id(param))
 
 
 def _trained(module: Module) -> list[Tensor]:
@@ -428,7 +442,7 @@ class _Loop:
         for param, is_used in zip(owner._params, used, strict=True):
             if held is not None:
                 param.grad = held.before[param]
-            if is_used:
+            if is_used and param in found:
                 _give(param, found[param])
         owner.loss = float(total[0])
         owner._loop = world.open = None

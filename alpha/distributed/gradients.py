@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,29 +19,64 @@ Sum = tuple[Tensor, bool]
 
 
 class Layout:
-    """Which parameters' gradients travel together: buckets of some size, the last parameters first."""
+    """Which parameters' gradients travel together: buckets of some size, the last parameters first.
 
-    def __init__(self, params: Sequence[Tensor], nbytes: int, size: int) -> None:
-        self.buckets: list[list[Tensor]] = []
+    Args:
+        params: in the order of the network.
+        nbytes: of a bucket.
+        size: the number of ranks.
+        owners: for each parameter the only rank that gets its gradient; None where all ranks get all.
+
+    Attributes:
+        buckets: the parameters of each.
+        owners: of each bucket.
+        places: for each parameter its bucket and its first element there.
+        lengths: elements of each bucket.
+        gaps: what lies between parameters in each, as ranges of elements.
+    """
+
+    def __init__(
+        self, params: Sequence[Tensor], nbytes: int, size: int, owners: Mapping[Tensor, int] | None = None
+    ) -> None:
+        latest: dict[int | None, list[Tensor]] = {}
+        lengths: dict[int, int] = {}
+        buckets: list[list[Tensor]] = []
+        order: dict[int, int] = {}
+        for place, param in enumerate(reversed(params)):
+            owner = None if owners is None else owners[param]
+            bucket = latest.get(owner)
+            if bucket is None or (lengths[id(bucket)] + _room(param)) * param.itemsize > nbytes:
+                bucket = latest[owner] = []
+                buckets.append(bucket)
+                lengths[id(bucket)] = 0
+            bucket.append(param)
+            lengths[id(bucket)] += _room(param)
+            order[id(bucket)] = place
+        # They are sent in this order, each once its last gradient has come.
+        self.buckets = sorted(buckets, key=lambda one: order[id(one)])
+        self.owners = [None if owners is None else owners[bucket[0]] for bucket in self.buckets]
         self.places: dict[Tensor, tuple[int, int]] = {}
         self.lengths: list[int] = []
         self.gaps: list[list[tuple[int, int]]] = []
-        for param in reversed(params):
-            room = -(-param.numel() // _ALIGNMENT) * _ALIGNMENT
-            if not self.buckets or (self.lengths[-1] + room) * param.itemsize > nbytes:
-                self.buckets.append([])
-                self.lengths.append(0)
-                self.gaps.append([])
-            start = self.lengths[-1]
-            self.places[param] = len(self.buckets) - 1, start
-            self.buckets[-1].append(param)
-            self.lengths[-1] += room
-            if param.numel() < room:
-                self.gaps[-1].append((start + param.numel(), start + room))
-        for bucket, length in enumerate(self.lengths):
-            self.lengths[bucket] = -(-length // size) * size  # so that ranks can share it out evenly
-            if length < self.lengths[bucket]:
-                self.gaps[bucket].append((length, self.lengths[bucket]))
+        for number, bucket in enumerate(self.buckets):
+            self._lay_out(number, bucket, size)
+
+    def _lay_out(self, number: int, bucket: list[Tensor], size: int) -> None:
+        length, gaps = 0, []
+        for param in bucket:
+            self.places[param] = number, length
+            end = length + _room(param)
+            if length + param.numel() < end:
+                gaps.append((length + param.numel(), end))
+            length = end
+        even = -(-length // size) * size  # so that ranks can share it out
+        self.lengths.append(even)
+        self.gaps.append([*gaps, (length, even)] if length < even else gaps)
+
+
+def _room(param: Tensor) -> int:
+    """Elements that a parameter takes in a bucket."""
+    return -(-param.numel() // _ALIGNMENT) * _ALIGNMENT
 
 
 class GradientSums:
@@ -94,8 +129,13 @@ class GradientSums:
         self.missing[self.layout.places[param][0]] -= 1
         while len(self.operations) < len(self.missing) and not self.missing[len(self.operations)]:
             self._send(len(self.operations))
-        for operation in self.operations:
-            operation.advance()
+        for bucket, operation in enumerate(self.operations):
+            if operation.advance() and not self._is_ours(bucket):
+                self.flats[bucket] = self.arrays[bucket] = None
+
+    def _is_ours(self, bucket: int) -> bool:
+        """Whether this rank gets a bucket's sums."""
+        return self.layout.owners[bucket] in (None, self.world.rank)
 
     def _flat(self, bucket: int) -> Tensor:
         """A bucket's memory: for each node of this rank a row."""
@@ -118,18 +158,27 @@ class GradientSums:
         flat = self._flat(bucket)
         array = flat.engine.to_numpy(flat)
         self.arrays[bucket] = array
-        self.operations.append(self.world.sum(array, "gradients", self.shards))
+        owner = self.layout.owners[bucket]
+        if owner is None:
+            self.operations.append(self.world.sum(array, "gradients", self.shards))
+        else:
+            self.operations.append(self.world.sum_to(array, owner, "gradients", self.shards))
 
     def finish(self) -> dict[Tensor, Tensor]:
-        """Waits for the sums over all shards; a tensor for each parameter that nobody else writes to."""
+        """Waits for the sums; for each parameter whose gradient is this rank's a tensor that nobody else holds."""
         if self.world.size == 1:
             return {param: _owned(param, stack[0]) for param, stack in self.sums.items() if stack[0] is not None}
         for bucket, operation in enumerate(self.operations):
             operation.finish()
+            if not self._is_ours(bucket):
+                self.flats[bucket] = self.arrays[bucket] = None
+                continue
             flat, array = self._flat(bucket), self.arrays[bucket]
             if array.__array_interface__["data"][0] != flat.address:  # the host cannot reach the engine's memory
                 flat.engine.copy(flat.engine.from_numpy(array), flat)
-        return {param: self._place(param, 0) for param in self.layout.places}
+        return {
+            param: self._place(param, 0) for param, (bucket, _) in self.layout.places.items() if self._is_ours(bucket)
+        }
 
 
 def _added(first: Sum | None, second: Sum | None, into: Tensor | None) -> Sum | None:

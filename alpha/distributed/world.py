@@ -16,7 +16,7 @@ from alpha.distributed import collectives
 from alpha.distributed.transport import Array, LengthError, Pending, Transport
 from alpha.errors import DistributedError
 
-OPERATIONS = ("note", "all_reduce", "broadcast", "barrier", "gradients", "start", "statistics", "save")
+OPERATIONS = ("note", "all_reduce", "broadcast", "barrier", "gradients", "start", "statistics", "save", "weights")
 """What operations are for. Their place here is part of their messages' tags."""
 
 _NOTE_SECONDS = 2.0  # in which ranks that wait too tell each other so, once one has waited too long
@@ -80,6 +80,16 @@ class World:
     def broadcast(self, array: Array, source: int = 0, name: str = "broadcast") -> Operation:
         """Begins handing one rank's array, dense and of one axis, to all."""
         return self.begin(name, array, lambda transport, tag: collectives.broadcast(transport, array, source, tag))
+
+    def sum_to(self, array: Array, owner: int, name: str, shards: int) -> Operation:
+        """Begins a sum over all ranks that one of them gets: see ``collectives.reduce_to``."""
+        return self.begin(
+            name, array, lambda transport, tag: collectives.reduce_to(transport, array, owner, tag, shards)
+        )
+
+    def gather(self, array: Array, bounds: list[int], name: str) -> Operation:
+        """Begins handing round the segments of an array of one axis: see ``collectives.gather``."""
+        return self.begin(name, array, lambda transport, tag: collectives.gather(transport, array, bounds, tag))
 
     def table(self, row: list[int], name: str = "all_reduce") -> Array:
         """Each rank's row of int64 numbers, as (ranks, numbers)."""
@@ -171,9 +181,21 @@ class Operation:
         while not self.advance():
             self.world.transport.pause(looks)
             looks += 1
-            if looks % 64 == 0 and time.monotonic() > end:
-                raise DistributedError(self._missed())
+            if looks % 64 == 0:
+                self._check_peers()
+                if time.monotonic() > end:
+                    raise DistributedError(self._missed())
         return self
+
+    def _check_peers(self) -> None:
+        """DistributedError where a rank that this one waits for has ended."""
+        gone = self.world.transport.deserted(self._waiting)
+        if gone:
+            raise DistributedError(
+                f"[{self.name}] expected rank{'s' * (len(gone) > 1)} {', '.join(map(str, gone))} to take part in "
+                f"operation {self.number} ({self.name} of {self.nbytes} bytes), got their end before: call the same "
+                "operations on all ranks"
+            )
 
     def _missed(self) -> str:
         """Who did not take part, found by asking: ranks that wait answer, as this one does."""

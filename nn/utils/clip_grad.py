@@ -13,6 +13,7 @@ from alpha.arguments import flag, listed, number
 from alpha.autograd import no_grad
 from alpha.changes import Rewriting
 from alpha.conversion import tensor
+from alpha.distributed import owners
 from alpha.dtypes import float64
 from alpha.errors import ArgumentError, NumericsError, described
 from alpha.functions.operands import check_tensor
@@ -37,8 +38,13 @@ def clip_grad_norm_(
     name = "clip_grad_norm_"
     _check_foreach(name, foreach)
     max_norm = _limit(name, "max_norm", max_norm)
-    grads = _gradients(parameters)
-    total = _total(name, grads, norm_type, error_if_nonfinite)
+    params = _tensors(parameters)
+    grads = [p.grad for p in params if p.grad is not None]
+    shared = owners.of(params)
+    if shared is None:
+        total = _total(name, grads, norm_type, error_if_nonfinite)
+    else:
+        total = _total_of_ranks(name, params, norm_type, error_if_nonfinite, shared)
     _scale(grads, max_norm, total)
     return total
 
@@ -92,15 +98,46 @@ def clip_grads_with_norm_(
 
 
 def _total(name: str, tensors: list[Tensor], norm_type: Any, error_if_nonfinite: Any) -> Tensor:
-    norm_type = number(name, "norm_type", norm_type)
-    error_if_nonfinite = flag(name, "error_if_nonfinite", error_if_nonfinite)
-    if not norm_type > 0:
-        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {norm_type}")
+    norm_type = _checked_type(name, norm_type)
     filled = [one for one in tensors if one.numel()]
     if not filled:
         return tensor(0.0, float64)
     total = _combine([_norm(one, norm_type).to(filled[0].engine) for one in filled], norm_type)
-    if error_if_nonfinite and not math.isfinite(total):
+    return _finite(name, total, error_if_nonfinite)
+
+
+def _total_of_ranks(
+    name: str, params: list[Tensor], norm_type: Any, error_if_nonfinite: Any, shared: owners.Owners
+) -> Tensor:
+    """The norm of gradients of which each rank has some; all ranks ask for it together, and get the same."""
+    norm_type = _checked_type(name, norm_type)
+    norms = [
+        _norm(p.grad, norm_type).item() if p.grad is not None and p.numel() and _is_ours(p, shared) else None
+        for p in params
+    ]
+    found = owners.shared(shared, norms)
+    if not found:
+        return tensor(0.0, float64)
+    engine = params[0].engine
+    total = _combine([tensor(norm, float64, engine=engine) for norm in found], norm_type)
+    return _finite(name, total, error_if_nonfinite)
+
+
+def _is_ours(param: Tensor, shared: owners.Owners) -> bool:
+    """Whether this rank is the one that tells a gradient's norm: its owner, or rank 0 where all ranks have it."""
+    return shared.ranks.get(param, 0) == shared.world.rank
+
+
+def _checked_type(name: str, norm_type: Any) -> float:
+    found = number(name, "norm_type", norm_type)
+    if not found > 0:
+        raise ArgumentError(f"[{name}] expected norm_type > 0 (2.0, 1.0, float('inf')), got {found}")
+    return found
+
+
+def _finite(name: str, total: Tensor, error_if_nonfinite: Any) -> Tensor:
+    """The norm; NumericsError if it is to be finite and is not."""
+    if flag(name, "error_if_nonfinite", error_if_nonfinite) and not math.isfinite(total):
         raise NumericsError(
             f"[{name}] expected a finite norm of the gradients, got {total.item()}: lower the learning rate, or look "
             "for the layer whose gradient is not finite"
