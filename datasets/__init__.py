@@ -38,7 +38,7 @@ from alpha.datasets.shared_sampler import DistributedSampler
 from alpha.datasets.stl import STL10
 from alpha.datasets.svhn import SVHN
 from alpha.datasets.vision import VisionDataset
-from alpha.datasets.worker import WorkerInfo, get_worker_info
+from alpha.datasets.worker_info import WorkerInfo, get_worker_info
 
 __all__ = [
     "CIFAR10",

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from alpha import errors, random
+from alpha import errors
 from alpha.datasets.collate import default_collate, default_convert
 from alpha.datasets.dataset import Collate, Fetched, Made, fetch, prepares_batches
 from alpha.datasets.generator import BatchGenerator
 from alpha.datasets.parts import BATCH, COLLATE, SAMPLE, Part, Share, cut_taken
 from alpha.datasets.seeding import Draws, own_generators, seed_generators
+from alpha.datasets.worker_info import get_worker_info
 from alpha.layout import get_image_layout, set_image_layout
 
 # One random stream for each purpose, beside each other under the seed.
@@ -171,8 +172,8 @@ class SampledEpoch:
 class IterableEpoch:
     """An epoch of a data set without indices, of which each process iterates over its own copy.
 
-    Ranks iterate over all samples, and collate their part of each batch. In this process, not in workers, whose seeds
-    are the same on all ranks, the data set then has random numbers of the epoch's.
+    Ranks iterate over all samples, and collate their part of each batch. The data set then has random numbers of the
+    epoch's and, in a worker, of its number.
     """
 
     dataset: Any
@@ -208,16 +209,15 @@ class IterableEpoch:
 
     def _begun(self) -> Iterator[Any]:
         """The samples from the first on."""
-        if self.part is None or self.workers_seed is not None:
+        if self.part is None:
             return iter(self.dataset)
-        return Draws(sequence(self.seed, _DRAWS, self.number)).along(self.dataset)
+        return Draws(sequence(self.seed, _DRAWS, self.number, *_worker())).along(self.dataset)
 
     def _cut(self, part: Part, taken: list[Any]) -> Fetched:
         """A rank's part of a batch; what collating draws leaves the samples' random numbers as they are."""
         count = self.__dict__["_count"] = self.__dict__.get("_count", -1) + 1
-        worker = () if self.workers_seed is None else (random.seed(),)
         with own_generators():
-            seed_generators(sequence(self.seed, _COLLATE, self.number, count, part.rank, *worker))
+            seed_generators(sequence(self.seed, _COLLATE, self.number, count, part.rank, *_worker()))
             return cut_taken(part, taken, self.collate_fn or default_collate)
 
 
@@ -234,6 +234,12 @@ def _prepare(epoch: Epoch | SampledEpoch, batch: int, indices: Any, single: bool
         places = np.asarray(indices, np.int64) if prepares_batches(epoch.dataset) else _NO_INDICES
         rng = BatchGenerator(bits, epoch.seed, epoch.number, places)
         return fetch(epoch.dataset, indices, rng, epoch.unfinished, epoch.collate_fn)
+
+
+def _worker() -> tuple[int, ...]:
+    """The number of the worker that this process is, if it is one."""
+    info = get_worker_info()
+    return () if info is None else (info.id,)
 
 
 def _seeds(epoch: Epoch | SampledEpoch, batch: int, purpose: str, *stream: int) -> np.random.SeedSequence:

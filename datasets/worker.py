@@ -20,25 +20,9 @@ import numpy as np
 from alpha import engines, errors, random
 from alpha.datasets.epoch import AnyEpoch, EndOfSamples, sequence
 from alpha.datasets.files import one_line
+from alpha.datasets.worker_info import WorkerInfo, set_worker_info
 
 _CHECK = 1.0  # seconds between looks at whether the parent still lives
-
-
-@dataclass(frozen=True)
-class WorkerInfo:
-    """What a worker process knows of itself.
-
-    Attributes:
-        id: its number, 0 <= id < num_workers.
-        num_workers: how many there are.
-        seed: of its random numbers.
-        dataset: its copy of the data set.
-    """
-
-    id: int
-    num_workers: int
-    seed: int
-    dataset: Any
 
 
 @dataclass(frozen=True)
@@ -67,17 +51,6 @@ class Failure:
 
 class End:
     """A worker has no more samples."""
-
-
-class _Here:
-    """The worker that this process is, if it is one."""
-
-    info: WorkerInfo | None = None
-
-
-def get_worker_info() -> WorkerInfo | None:
-    """Which of a loader's worker processes this is; None in any other process."""
-    return _Here.info
 
 
 def work(job: Any, worker: int, count: int, tasks: Connection, writer: Connection) -> None:
@@ -120,7 +93,7 @@ def _prepared(job: Any, worker: int, count: int) -> AnyEpoch:
         python_random.seed(seed)
         np.random.seed(sequence(epoch.workers_seed, worker).generate_state(4))
     random.manual_seed(seed)
-    _Here.info = WorkerInfo(worker, count, seed, epoch.dataset)
+    set_worker_info(WorkerInfo(worker, count, seed, epoch.dataset))
     if job.init is not None:
         job.init(worker)
     return epoch

@@ -285,7 +285,7 @@ class WorkerPool(Iterator[Fetched]):
 
     def _ended_early(self, worker: int) -> errors.DataError:
         process = self._resources.processes[worker]
-        process.join(CLOSE_SECONDS)
+        _wait_for(process)
         return errors.DataError(
             f"[DataLoader] expected batch {self._next} from worker process {worker}, got its end (exit code "
             f"{process.exitcode}): look for a lack of memory, or use workers=0"
@@ -338,10 +338,20 @@ def _terminate(processes: list[BaseProcess]) -> None:
     for process in processes:
         process.terminate()
     for process in processes:
-        process.join(CLOSE_SECONDS)
+        _wait_for(process)
         if process.is_alive():
             process.kill()
             process.join()
+
+
+def _wait_for(process: BaseProcess) -> None:
+    """Waits for a process's end, but not longer than ``CLOSE_SECONDS``.
+
+    A child that another thread forked while this one was started holds the pipe that ``join`` waits for.
+    """
+    deadline = time.monotonic() + CLOSE_SECONDS
+    while process.is_alive() and time.monotonic() < deadline:
+        process.join(_POLL)
 
 
 def _unpickle(message: bytes) -> tuple[int, Any]:
