@@ -400,6 +400,36 @@ def test_networks_train_as_on_one_process(engine: Engine, which: str) -> None:
         assert relative(sum(part[place] for part in parts), theirs) <= 1e-10
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [[4, 3], [3, 0, 4], [3, 0, 1, 3], [1, 0, 0, 2, 1, 1, 1, 1]], ids=str)
+def test_data_parallel_asks_ranks_without_rows_too(engine: Engine, rows: list[int]) -> None:
+    """Gradients and buffers of one process, also while gradients travel in many small buckets."""
+    rng = np.random.default_rng(9)
+    x, classes = rng.standard_normal((7, 6, 6, 3)), rng.integers(0, 4, 7)
+
+    def made() -> nn.Module:
+        with random.own_sequence({"seed": 10, "offset": 0}):
+            parts = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()]
+            return nn.Sequential(*parts, nn.Flatten(), nn.Linear(32, 4)).to(engine).double()
+
+    def run(part: slice) -> Any:
+        net = dist.convert_sync_batchnorm(made())
+        par = dist.DataParallel(net, bucket_cap_mb=0.0005)
+        whole_x, whole_y = (alpha.tensor(array[part], engine=engine) for array in (x, classes))
+        for px, py in par.split(whole_x, whole_y):
+            par.backward(alpha.cross_entropy(par(px), py))
+        return [np.array(one.grad) for one in net.parameters()], [np.array(one) for one in net.buffers()], par.loss
+
+    net = made()
+    loss = alpha.cross_entropy(net(alpha.tensor(x, engine=engine)), alpha.tensor(classes, engine=engine))
+    loss.backward()
+    for gradients, buffers, mean in on_ranks(rows, run):
+        for ours, one in zip(gradients, net.parameters(), strict=True):
+            assert np.abs(ours - np.array(one.grad)).max() <= 1e-12
+        assert all(relative(ours, one) <= 1e-12 for ours, one in zip(buffers, net.buffers(), strict=True))
+        assert mean == pytest.approx(loss.item(), rel=1e-12)
+
+
 def test_in_evaluation_it_folds_into_a_convolution(engine: Engine) -> None:
     conv, bn = nn.Conv2d(3, 4, 3, device=engine), nn.BatchNorm2d(4, device=engine)
     net = nn.Sequential(conv, bn, nn.ReLU()).eval()

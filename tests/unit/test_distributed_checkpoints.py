@@ -46,10 +46,11 @@ class Position:
 class Run:
     """All that a rank's training has."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sharded: bool = False) -> None:
         with random.own_sequence({"seed": seed, "offset": 0}):
             self.model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
-        self.optimizer = optim.Adam(self.model.parameters(), lr=0.05)
+        adam = optim.Adam(self.model.parameters(), lr=0.05)
+        self.optimizer = optim.Sharded(adam) if sharded else adam
         self.scheduler = optim.StepLR(self.optimizer, 2)
         self.loader = Position()
 
@@ -103,16 +104,18 @@ def outcomes(ranks: int, function: Callable[[], Any], timeout: float = 30) -> li
 # -- saving and going on -------------------------------------------------------------------------------------------
 
 
-def test_saved_by_four_and_resumed_by_any_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sharded", [False, True])
+def test_saved_by_four_and_resumed_by_any_number(tmp_path: Path, sharded: bool) -> None:
+    """To the bit, also where no rank has all of the optimizer's state."""
     path = tmp_path / "c"
 
     def first() -> list[Any]:
-        run = Run(1).train(3)
+        run = Run(1, sharded).train(3)
         save_checkpoint(path, **run.parts(), epoch=2)
         return run.train(6).everything()
 
     def resumed() -> list[Any]:
-        run = Run(2 + dist.rank())
+        run = Run(2 + dist.rank(), sharded)
         assert load_checkpoint(path, **run.parts()) == {"epoch": 2}
         return run.train(6).everything()
 
