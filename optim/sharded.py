@@ -78,7 +78,7 @@ class Sharded(Optimizer):
         return self.optimizer.state
 
     @property
-    def steps(self) -> int:  # type: ignore[override]
+    def steps(self) -> int:
         """The optimizer's."""
         return self.optimizer.steps
 

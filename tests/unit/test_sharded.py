@@ -155,10 +155,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[AlphaError], str]] = {
     "L-BFGS": (lambda: optim.Sharded(optim.LBFGS(mlp().parameters())), ArgumentError, "each parameter by itself"),
     "with state": (lambda: optim.Sharded(_stepped()), ArgumentError, "without state"),
     "gradients": (
-        lambda: optim.Sharded(optim.SGD(mlp().parameters(), lr=1), gradients="no"),
+        lambda: optim.Sharded(optim.SGD(mlp().parameters(), lr=1), gradients=np.ones(2)),  # type: ignore[arg-type]
         ArgumentError,
-        "gradients",
-    ),  # type: ignore[arg-type]
+        "gradients as True or False",
+    ),
     "not wrapped": (
         lambda: optim.Sharded(optim.SGD(mlp().parameters(), lr=1), gradients=True),
         DistributedError,
