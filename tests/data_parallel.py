@@ -124,7 +124,7 @@ def main() -> None:
     shards, threads, steps = map(int, sys.argv[1:])
     alpha.engine("cpu", threads=threads)
     dist.init(timeout=120)
-    found = {name: train(name, shards, (16, 13), steps) for name in NETWORKS}
+    found = {name: train(name, shards, (32, 27), steps) for name in NETWORKS}
     if len({digest(text) for text in map(str, _everybody(json.dumps(found)))}) != 1:
         raise SystemExit("ranks differ")
     if dist.is_main():
