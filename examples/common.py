@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 import alpha
 from alpha import datasets, nn, optim
+from alpha import distributed as dist
 from alpha.datasets import transforms
 from alpha.datasets.transforms import Transform
 from alpha.errors import AlphaError, ArgumentError
@@ -172,28 +173,64 @@ def make_model(settings: Settings, classes: int, **options: Any) -> nn.Module:
 
 
 def test(net: nn.Module, data: Images, batch_size: int, title: str = "test", workers: int = 0) -> tuple[Array, Array]:
-    """Runs a data set through a network, with a progress bar; returns images and right answers of each class."""
+    """Runs a data set through a network, with a progress bar; returns images and right answers of each class.
+
+    Several ranks test a part of each batch each.
+    """
     labels, answers = [], []
     net.eval()
     with alpha.no_grad(), bar(len(data), title) as progress:
         for x, y in datasets.DataLoader(data, batch_size, workers=workers):
             labels.append(np.array(y))
             answers.append(np.asarray(net(x)).argmax(axis=1))
-            progress.update(len(x))
+            progress.update(int(over_ranks(np.array(len(x)))))
     truth, answer = np.concatenate(labels), np.concatenate(answers)
     classes = len(data.classes)
-    return np.bincount(truth, minlength=classes), np.bincount(truth[truth == answer], minlength=classes)
+    right = np.bincount(truth[truth == answer], minlength=classes)
+    return over_ranks(np.bincount(truth, minlength=classes)), over_ranks(right)
 
 
 def print_accuracy(images: Array, right: Array) -> None:
     """The line every test ends with."""
-    print(f"test accuracy: {100 * right.sum() / images.sum():.1f} %", flush=True)
+    tell(f"test accuracy: {100 * right.sum() / images.sum():.1f} %")
 
 
 def bar(total: int, title: str, done: int = 0, unit: str = " images") -> Any:
-    """A progress bar; where stderr is a file it writes only now and then."""
+    """A progress bar, on the main rank; where stderr is a file it writes only now and then."""
     interval = 0.1 if sys.stderr.isatty() else 10.0
-    return tqdm(total=total, initial=done, desc=title, unit=unit, mininterval=interval, dynamic_ncols=True)
+    options: dict[str, Any] = {"mininterval": interval, "dynamic_ncols": True, "disable": not is_main()}
+    return tqdm(total=total, initial=done, desc=title, unit=unit, **options)
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+
+def is_main() -> bool:
+    """Whether this is the process that prints and writes files: the only one, or rank 0 of several."""
+    return not dist.is_initialized() or dist.is_main()
+
+
+def tell(text: str, file: TextIO | None = None) -> None:
+    """Prints a line, on the main rank."""
+    if is_main():
+        print(text, file=file, flush=True)
+
+
+def from_main(text: str) -> str:
+    """A text as the main rank has it."""
+    if not dist.is_initialized():
+        return text
+    data = np.zeros(256, np.uint8)
+    content = np.frombuffer(text.encode(), np.uint8)
+    data[: len(content)] = content
+    return bytes(dist.broadcast(alpha.tensor(data, engine="cpu")).numpy()).rstrip(b"\0").decode()
+
+
+def over_ranks(counts: Array) -> Array:
+    """The sum of counts over all ranks."""
+    if not dist.is_initialized():
+        return counts
+    return np.array(dist.all_reduce(alpha.tensor(np.asarray(counts, np.int64), engine="cpu")))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from common import Settings
+import common
+from common import Settings, tell
 from run_folder import RunFolder
 
 from alpha import nn
@@ -35,7 +36,8 @@ class Interrupts:
             raise KeyboardInterrupt
         # Not print(): the signal may have come in the middle of one. The terminal may have gone, which stops no step.
         with suppress(OSError):
-            os.write(2, b"\nstopping after this step; once more to stop at once\n")
+            if common.is_main():
+                os.write(2, b"\nstopping after this step; once more to stop at once\n")
 
     @property
     def exit_code(self) -> int:
@@ -113,19 +115,19 @@ def run_to_end(
 ) -> bool:
     """Trains and finishes; whether it came so far. Else it told how to go on: ``last`` where only finishing is left."""
     where = str(run.folder.path)
-    print(f"{run.title}: step {run.progress.step} of {run.steps}, in {where}", flush=True)
+    tell(f"{run.title}: step {run.progress.step} of {run.steps}, in {where}")
     resume = f"go on with: {command(f'{script}.py', '--resume', where)}"
     try:
         if not train():
-            print(f"stopped after step {run.progress.step}, all saved; {resume}", file=sys.stderr)
+            tell(f"stopped after step {run.progress.step}, all saved; {resume}", sys.stderr)
             return False
     except KeyboardInterrupt:
-        print(f"stopped at once in step {run.progress.step + 1}; from the last checkpoint {resume}", file=sys.stderr)
+        tell(f"stopped at once in step {run.progress.step + 1}; from the last checkpoint {resume}", sys.stderr)
         return False
     try:
         finish()
     except KeyboardInterrupt:
-        print(f"stopped; the training is done and saved; {last}", file=sys.stderr)
+        tell(f"stopped; the training is done and saved; {last}", sys.stderr)
         return False
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from run_folder import Metrics, RunFolder
 
 import alpha
 from alpha import datasets, nn, optim
+from alpha import distributed as dist
 from alpha.serialization import load_checkpoint
 
 SCRIPT = "train_cifar10"
@@ -49,6 +50,7 @@ DEFAULTS: common.Settings = {
     "engine": "cpu",
     "threads": None,
     "memory": None,
+    "shards": None,
 }
 """Every option's value where neither the command line nor the run that is resumed gives one."""
 
@@ -68,6 +70,7 @@ FIXED = (
     "label_smoothing",
     "average",
     "seed",
+    "shards",
 )
 """Options that shape the loss curve: a resumed run keeps them."""
 
@@ -99,6 +102,13 @@ def make_parser() -> common.Parser:
     group.add_argument("--lr", metavar="RATE", type=common.non_negative, help=_default("its learning rate", "lr"))
     group.add_argument("--seed", metavar="N", type=common.seed, help=_default("of all that is random", "seed"))
     recipes.add_options(parser, _default)
+    group.add_argument(
+        "--shards",
+        metavar="N",
+        type=common.positive_int,
+        help="into how many parts each batch is cut; any number of ranks that divides it gives the same bits (default: "
+        "the number of ranks that the run was started with)",
+    )
     group = parser.add_argument_group("output")
     group.add_argument("--out", metavar="DIR", type=Path, help="the run's folder (default: runs/MODEL-DATASET-TIME)")
     group.add_argument("--resume", metavar="RUN", type=Path, help="go on with the run in this folder")
@@ -165,6 +175,7 @@ class Run:
     schedules: list[optim.LRScheduler]
     average: optim.AveragedModel[nn.Module] | None
     loader: datasets.DataLoader
+    parallel: dist.DataParallel | None
     progress: Progress = field(default_factory=Progress)
 
     @property
@@ -219,6 +230,14 @@ class Run:
         """Optimizers and schedules after the first ones."""
         return [*self.optimizers[1:], *self.schedules[1:]]
 
+    def stops(self, interrupts: Interrupts) -> bool:
+        """Whether to stop after this step; of several ranks all stop after the same one."""
+        if self.parallel is None:
+            return interrupts.received is not None
+        if interrupts.received is not None:
+            self.parallel.request_stop()
+        return self.parallel.stopping
+
     @property
     def kept(self) -> nn.Module:
         """What is kept and tested: the average, where there is one."""
@@ -241,16 +260,20 @@ def choose_settings(given: Mapping[str, Any], saved: Mapping[str, Any] | None) -
 
 def open_run(given: Mapping[str, Any]) -> Run:
     """Makes a new run with its folder, or loads the one to resume."""
-    resume = given["resume"]
+    ranks = start_ranks(given)
+    resume = given["resume"] or restarted(given)
     if resume is None:
         settings = choose_settings(given, None)
-        name = f"{settings['model']}-{settings['dataset']}-{time.strftime('%Y%m%d-%H%M%S')}"
+        name = f"{settings['model']}-{settings['dataset']}-{common.from_main(time.strftime('%Y%m%d-%H%M%S'))}"
         folder = RunFolder(given["out"] or Path("runs") / name)
+        settings["shards"] = settings["shards"] or (ranks if ranks > 1 else None)
     else:
         folder = RunFolder.to_resume(resume, given["out"])
         settings = choose_settings(given, resuming.saved_settings(folder, f"{SCRIPT}.py", DEFAULTS))
+    if settings["shards"] and not dist.is_initialized():
+        dist.init()
     engine = common.use_engine(settings)
-    if resume is None:
+    if resume is None and common.is_main():
         folder.create()
     alpha.manual_seed(settings["seed"])
     data = common.make_dataset(settings["dataset"], settings["data"], train=True, augment=settings["augment"])
@@ -260,14 +283,32 @@ def open_run(given: Mapping[str, Any]) -> Run:
     optimizers = recipes.make_optimizers(settings, net)
     loader = datasets.DataLoader(data, settings["batch_size"], shuffle=True, engine=engine)
     schedules = recipes.make_schedules(settings, optimizers, len(loader))
-    run = Run(folder, settings, net, optimizers, schedules, recipes.make_average(settings, net), loader)
+    average = recipes.make_average(settings, net)
+    parallel = dist.DataParallel(net, settings["shards"]) if settings["shards"] else None
+    run = Run(folder, settings, net, optimizers, schedules, average, loader, parallel)
     if resume is None:
         run.save()  # from now on the run can be resumed, whatever happens to it
     else:
         run.load()
-    packages = common.versions()
-    common.write_json(folder.settings, {**settings, "versions": packages, "machine": common.machine()})
+    if common.is_main():
+        packages = common.versions()
+        common.write_json(folder.settings, {**settings, "versions": packages, "machine": common.machine()})
     return run
+
+
+def start_ranks(given: Mapping[str, Any]) -> int:
+    """Makes this process one of the ranks that were started together, if there are several; their number."""
+    if dist.is_launched() or given["shards"]:
+        return dist.init().size
+    return 1
+
+
+def restarted(given: Mapping[str, Any]) -> Path | None:
+    """The folder to go on in where the launcher has started this program again, and there was a checkpoint."""
+    out = given["out"]
+    if dist.restarts() and out is not None and RunFolder(out).checkpoint.is_file():
+        return Path(out)
+    return None
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -275,21 +316,27 @@ def open_run(given: Mapping[str, Any]) -> Run:
 
 def train(run: Run, interrupts: Interrupts) -> bool:
     """Trains to the last step, or until a signal comes; returns whether it got to the end. Either way all is saved."""
-    with Metrics(run.folder.metrics, run.progress.step) as metrics, tensorboard_events(run) as events:
+    with metrics_of(run) as metrics, tensorboard_events(run) as events:
         interrupts.deferred = True
-        while run.progress.step < run.steps and interrupts.received is None:
+        while run.progress.step < run.steps and not run.stops(interrupts):
             train_epoch(run, metrics, events, interrupts)
         run.save()
         interrupts.deferred = False
-    return interrupts.received is None
+    return not run.stops(interrupts)
+
+
+def metrics_of(run: Run) -> AbstractContextManager[Metrics | None]:
+    """The file of metrics, which the main rank writes."""
+    return Metrics(run.folder.metrics, run.progress.step) if common.is_main() else nullcontext()
 
 
 def tensorboard_events(run: Run) -> AbstractContextManager[TensorBoard | None]:
     """TensorBoard's events, if they are wanted."""
-    return TensorBoard(run.folder.events, run.progress.step) if run.settings["tensorboard"] else nullcontext()
+    wanted = run.settings["tensorboard"] and common.is_main()
+    return TensorBoard(run.folder.events, run.progress.step) if wanted else nullcontext()
 
 
-def train_epoch(run: Run, metrics: Metrics, events: TensorBoard | None, interrupts: Interrupts) -> None:
+def train_epoch(run: Run, metrics: Metrics | None, events: TensorBoard | None, interrupts: Interrupts) -> None:
     """Trains to the end of the epoch under way, or the run's last step, or a signal."""
     progress, every = run.progress, run.settings["checkpoint_every"]
     images, epoch = len(run.loader.dataset), run.loader.epoch + 1
@@ -300,48 +347,78 @@ def train_epoch(run: Run, metrics: Metrics, events: TensorBoard | None, interrup
         start = time.perf_counter()
         for x, y in run.loader:
             lr = run.lr
-            loss, right = train_step(run, x, y)
+            loss, right, count = train_step(run, x, y)
             seconds = time.perf_counter() - start
-            progress.add(len(y), loss, right, seconds)
-            metrics.write(progress.step, epoch, loss, right / len(y), f"{len(y) / seconds:.1f}", lr)
+            progress.add(count, loss, right, seconds)
+            if metrics is not None:
+                metrics.write(progress.step, epoch, loss, right / count, f"{count / seconds:.1f}", lr)
             if events is not None:
-                speed = len(y) / seconds
-                events.write(progress.step, loss=loss, accuracy=right / len(y), images_per_s=speed, lr=lr)
+                events.write(progress.step, loss=loss, accuracy=right / count, images_per_s=count / seconds, lr=lr)
             bar.set_postfix_str(f"loss {progress.mean_loss:.4f}, accuracy {progress.accuracy:.1f} %", refresh=False)
-            bar.update(len(y))
-            if interrupts.received is not None or progress.step == run.steps:
+            bar.update(count)
+            if run.stops(interrupts) or progress.step == run.steps:
                 break
             if progress.step % every == 0:
                 run.save()
             start = time.perf_counter()
     if progress.images == images:
         speed = images / progress.seconds
-        print(
+        common.tell(
             f"{title}: loss {progress.mean_loss:.4f}, accuracy {progress.accuracy:.1f} %, {speed:.0f} images/s, "
-            f"{progress.seconds:.1f} s",
-            flush=True,
+            f"{progress.seconds:.1f} s"
         )
 
 
-def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
-    """Forward, backward and update on one batch; returns the loss and the number of right answers."""
+def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int, int]:
+    """Forward, backward and update on one batch; returns the loss, right answers and images, of all ranks."""
     recipes.freeze_resting(run.settings, run.optimizers)
-    logits = run.net(x)
-    loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
-    for optimizer in run.optimizers:
-        optimizer.zero_grad()
-    loss.backward()
+    gradients = gradients_of_rank if run.parallel is None else gradients_of_ranks
+    loss, right, count = gradients(run, x, y)
     for optimizer in run.optimizers:
         optimizer.step()
     for schedule in run.schedules:
         schedule.step()
     if run.average is not None:
         run.average.update_parameters(run.net)
-    value = float(loss)
     run.progress.step += 1
+    value = float(loss)
     if not math.isfinite(value):
         raise resuming.diverged(SCRIPT, run.folder, run.progress.step, "loss", value)
-    return value, int((np.asarray(logits).argmax(axis=1) == np.asarray(y)).sum())
+    return value, right(), count
+
+
+Step = tuple[Any, Callable[[], int], int]
+"""The loss, what counts the right answers, the number of images."""
+
+
+def gradients_of_rank(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> Step:
+    """Forward and backward of one process."""
+    logits = run.net(x)
+    loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
+    for optimizer in run.optimizers:
+        optimizer.zero_grad()
+    loss.backward()
+    return loss, lambda: right_answers(logits, y), len(y)
+
+
+def gradients_of_ranks(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> Step:
+    """Forward and backward of this rank's shards; the gradients are those of all ranks' images."""
+    parallel = run.parallel
+    assert parallel is not None
+    right = 0
+    for optimizer in run.optimizers:
+        optimizer.zero_grad()
+    for images, labels in parallel.split(x, y):
+        logits = parallel(images)
+        loss = nn.functional.cross_entropy(logits, labels, label_smoothing=run.settings["label_smoothing"])
+        parallel.backward(loss)
+        right += right_answers(logits, labels)
+    return parallel.loss, lambda: int(common.over_ranks(np.array(right))), parallel.rows
+
+
+def right_answers(logits: alpha.Tensor, labels: alpha.Tensor) -> int:
+    """How many of a batch's largest logits are the labels'."""
+    return int((np.asarray(logits).argmax(axis=1) == np.asarray(labels)).sum())
 
 
 # -- from the command line ---------------------------------------------------------------------------------------------
@@ -350,8 +427,9 @@ def train_step(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> tuple[float, int]:
 def finish(run: Run) -> None:
     """Leaves the weights and the picture, then tests."""
     settings = run.settings
-    alpha.save(run.kept.state_dict(), run.folder.weights)
-    run_folder.plot(run.folder, run.title)
+    if common.is_main():
+        alpha.save(run.kept.state_dict(), run.folder.weights)
+        run_folder.plot(run.folder, run.title)
     data = common.make_dataset(settings["dataset"], settings["data"], train=False)
     common.print_accuracy(*common.test(recipes.tested(settings, run.kept), data, settings["batch_size"]))
 

@@ -52,7 +52,8 @@ class DataParallel(Module):
 
     Attributes:
         module: the network.
-        loss: the mean of the losses over the last global batch, once its loop is over.
+        rows: of the last global batch, on all ranks together.
+        loss: the mean of the losses over that batch, once its loop is over.
         stopping: whether some rank was asked to stop, by ``request_stop`` or by a Ctrl-C that the launcher passed on.
             It becomes true on all ranks in the same ``split``, so that all can end after the same step.
     """
@@ -73,6 +74,7 @@ class DataParallel(Module):
             )
         self.module, self.shards = module, wanted
         self.loss: float | None = None
+        self.rows = 0
         self.stopping = self._asked_to_stop = False
         self._world = world
         self._params = _trained(module)
@@ -108,7 +110,7 @@ class DataParallel(Module):
         """A copy of the network, wrapped for the same ranks; what waits within ``no_sync`` is not copied."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
-        shared = ("_world", "shards", "loss", "stopping", "_asked_to_stop", "_cap", "training")
+        shared = ("_world", "shards", "loss", "rows", "stopping", "_asked_to_stop", "_cap", "training")
         vars(made).update({name: getattr(self, name) for name in shared})
         made.module = copy.deepcopy(self.module, memo)
         made._params = [param for param in made.module.parameters() if param.requires_grad]
@@ -140,6 +142,7 @@ class DataParallel(Module):
         self._check_ready()
         division = divide(self._world, rows, self.shards, self._asked_to_stop or lifeline.interrupt_requested())
         self.stopping = self.stopping or division.stops
+        self.rows = division.rows
         self._loop = self._world.open = _Loop(self, division)
         return self._loop.parts(tensors)
 

@@ -14,6 +14,7 @@ import os
 import runpy
 import signal
 import sys
+import time
 import traceback
 import types
 import zipfile
@@ -29,6 +30,7 @@ LOCAL_SIZES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """Variables by which MPI libraries tell a process which rank it is, which of those on its machine, and of how many."""
 
 _NOTED_SECONDS = 2.0
+_LOOK_SECONDS = 0.001
 
 
 def _found(names: tuple[str, ...]) -> int | None:
@@ -134,7 +136,8 @@ class _Program:
     def _fail(self, error: BaseException) -> None:
         trace = _trimmed(error.__traceback__)
         text = "" if sys.excepthook is not sys.__excepthook__ else _traceback(error, trace)
-        self._report(type(error).__name__, _message(error), text, 1, sys.excepthook, error, trace)
+        status = 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        self._report(type(error).__name__, _message(error), text, status, sys.excepthook, error, trace)
 
     def _report(self, kind: str, message: str, text: str, status: int, hook: Any = None, *error: Any) -> None:
         """Tells of an error, and then ends this process as Python does."""
@@ -161,13 +164,21 @@ class _Program:
         if self._status:  # MPI's end would wait for all ranks; the launcher says when this one is to end
             self._wait()
         mpi: Any = sys.modules.get("mpi4py.MPI")
-        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.Is_thread_main():
-            mpi.Finalize()  # here, since the lifeline's thread runs no more when mpi4py does it
+        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+            _finalize(mpi)
 
     def _wait(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         while True:
             signal.pause()
+
+
+def _finalize(mpi: Any) -> None:
+    """Takes leave of MPI together with all ranks. While it waits for them, the lifeline's thread goes on."""
+    request = mpi.COMM_WORLD.Ibarrier()
+    while not request.Test():
+        time.sleep(_LOOK_SECONDS)
+    mpi.Finalize()
 
 
 def _message(error: BaseException) -> str:

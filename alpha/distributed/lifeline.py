@@ -1,8 +1,8 @@
 """The connection between a rank and the launcher, ``python -m alpha.distributed.run``, over which both learn of ends.
 
 Only the standard library is needed here: the launcher's ranks load this file before NumPy, which counts the cores.
-What is sent are lines of JSON. A rank sends ``hello``, ``facts``, ``error`` and ``goodbye``; the launcher ``interrupt``,
-``noted`` (an error is), ``left`` (another rank's program has ended) and ``end``.
+What is sent are lines of JSON. A rank sends ``hello``, ``facts``, ``error`` and ``goodbye``; the launcher sends
+``interrupt``, ``noted`` (an error is), ``left`` (another rank's program has ended) and ``end``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Lifeline:
         return made
 
     def take_output(self) -> None:
-        """Sends what this process writes to stdout and stderr to the launcher, byte by byte as it is written."""
+        """Sends what this process writes to stdout and stderr to the launcher, line by line, or as it is flushed."""
         for number, name in ((1, "stdout"), (2, "stderr")):
             stream: Any = getattr(sys, name)
             if stream is not None:
@@ -73,7 +73,7 @@ class Lifeline:
             os.dup2(made.fileno(), number)
             made.close()
             if hasattr(stream, "reconfigure"):
-                stream.reconfigure(line_buffering=True)
+                stream.reconfigure(line_buffering=True, write_through=False)
 
     def send(self, **message: Any) -> None:
         """Sends a message; nothing where the launcher is gone, since this process then ends too."""

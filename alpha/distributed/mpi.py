@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from alpha.distributed import lifeline
 from alpha.distributed.transport import Array, LengthError, Pending, Transport
 from alpha.errors import DistributedError
 
@@ -19,6 +22,7 @@ class MPITransport(Transport):
         self._comm = mpi.COMM_WORLD.Dup()
         self.rank, self.size = int(self._comm.rank), int(self._comm.size)
         self.tags = int(self._comm.Get_attr(mpi.TAG_UB))
+        self._last = mpi.COMM_WORLD.Dup()  # for this process's end, when the other communicator may be given back
 
     @property
     def library(self) -> str:
@@ -49,8 +53,30 @@ class MPITransport(Transport):
         status = self._mpi.Status()
         return int(status.tag) if self._comm.Iprobe(peer, self._mpi.ANY_TAG, status) else None
 
+    def deserted(self, peers: Iterable[int]) -> list[int]:
+        return lifeline.deserted(peers)
+
     def abort(self, status: int) -> None:
         self._mpi.COMM_WORLD.Abort(status)
+
+    def is_finalized(self) -> bool:
+        """Whether this process has taken its leave of MPI."""
+        return bool(self._mpi.Is_finalized())
+
+    def end_together(self) -> Callable[[], bool]:
+        """Says that this process is at its end; returns what tells whether all are."""
+        request = self._last.Ibarrier()
+        return _once(lambda: bool(request.Test()))
+
+    def threads(self) -> int:
+        """This process's share of the processors that it may use, where all of its machine's ranks may use the same."""
+        may_use: Any = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
+        processors = frozenset(may_use(0))
+        local = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
+        rank, size, count = local.rank, local.size, len(processors)
+        is_shared = all(others == processors for others in local.allgather(processors))
+        local.Free()
+        return max(1, (rank + 1) * count // size - rank * count // size) if is_shared else count
 
     def close(self) -> None:
         if not self._mpi.Is_finalized():

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +22,16 @@ class Mpiexec:
 
     Attributes:
         path: where it is.
-        library: "mpich" (and what descends from it: its launcher is called Hydra), "openmpi", or "" for another.
+        library: "mpich", "openmpi", or "" for another.
     """
 
     path: str
     library: str
 
-    def command(
-        self, ranks: int, program: Sequence[str], folder: str, variables: Sequence[str], hosts: str | None
-    ) -> list[str]:
+    def command(self, ranks: int, program: Sequence[str], variables: Sequence[str], hosts: str | None) -> list[str]:
         """The command line that starts a program on so many ranks.
 
         Args:
-            folder: for the library's temporary files.
             variables: of the environment, that the program needs on other machines too.
         """
         made = [self.path]
@@ -41,12 +39,17 @@ class Mpiexec:
             # Without this it kills all other ranks when one ends early, even while they save a checkpoint.
             made += ["-disable-auto-cleanup", *(["-hosts", hosts] if hosts else [])]
         elif self.library == "openmpi":
-            made += ["--bind-to", "none", "--prtemca", "prte_tmpdir_base", folder]
-            made += ["--host", hosts] if hosts else ["--oversubscribe"]
+            made += ["--bind-to", "none", *(["--host", hosts] if hosts else ["--oversubscribe"])]
+            made += ["--mca", "mpi_yield_when_idle", "1"] if ranks > (os.cpu_count() or 1) else []
             made += ["--allow-run-as-root"] if os.geteuid() == 0 else []
             for name in variables:
                 made += ["-x", name]
         return [*made, "-n", str(ranks), *program]
+
+
+def remove_files(pid: int) -> None:
+    """Removes the files of an Open MPI whose mpiexec was killed before it could do that."""
+    shutil.rmtree(Path(tempfile.gettempdir()) / f"ompi.{pid}", ignore_errors=True)
 
 
 def find() -> Mpiexec:
@@ -69,6 +72,6 @@ def _library(path: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DistributedError(f"[run] expected {path} --version to answer, got {error}: install MPI anew") from error
     text = asked.stdout + asked.stderr
-    if "HYDRA" in text or "MPICH" in text or "Intel(R) MPI" in text:
+    if "HYDRA build details" in text:
         return "mpich"
     return "openmpi" if "Open MPI" in text or "OpenRTE" in text or "PRRTE" in text else ""

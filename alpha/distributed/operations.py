@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from alpha import random
+from alpha import engines, random
 from alpha.arguments import number, whole
+from alpha.distributed import lifeline
+from alpha.distributed.mpi import MPITransport
 from alpha.distributed.transport import Alone, Transport
+from alpha.distributed.unlaunched import Ends
 from alpha.distributed.world import Event, World, current, find, set_process_world
 from alpha.dtypes import has_gradients
 from alpha.errors import ArgumentError, DistributedError, DtypeError, described
@@ -24,20 +27,26 @@ _LAUNCHED = ("ALPHA_DISTRIBUTED", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK
 """Variables of the environment that launchers of MPI programs set."""
 
 
-def init(backend: str | None = None, timeout: float = 1800.0) -> World:
+_TIMEOUT = 1800.0
+
+
+def init(backend: str | None = None, timeout: float | None = None) -> World:
     """Makes this process a rank among those that were started together; alone, rank 0 of 1.
 
-    All ranks then draw the same random numbers as rank 0, and data loaders hand each rank its part of a batch.
+    All ranks then draw the same random numbers as rank 0, and data loaders hand each rank its part of a batch. The CPU
+    engine of each has its share of the processors, unless its number of threads was chosen before. An error that ends
+    one rank ends all.
 
     Args:
         backend: ``"mpi"``, which needs mpi4py and an MPI library; ``"alone"``; by default the first where a launcher of
             MPI programs started this process.
-        timeout: seconds after which an operation that some rank did not take part in is an error.
+        timeout: seconds after which an operation that some rank did not take part in is an error; by default the
+            launcher's --timeout, or 1800.
 
     Returns:
         the ranks, with ``rank`` and ``size``.
     """
-    timeout = number("init", "timeout", timeout)
+    timeout = number("init", "timeout", _default_timeout() if timeout is None else timeout)
     if not timeout > 0:
         raise ArgumentError(f"[init] expected timeout > 0 seconds, got {timeout}")
     if backend not in (None, "mpi", "alone"):
@@ -50,15 +59,40 @@ def init(backend: str | None = None, timeout: float = 1800.0) -> World:
     world.broadcast(sequence, name="start").finish()
     random.set_state({"seed": int(sequence[0]), "offset": int(sequence[1])})
     set_process_world(world)
+    if isinstance(world.transport, MPITransport):
+        _set_threads(world.transport)
+        if world.size > 1 and not lifeline.is_connected():
+            _watch_ends(world.transport)
     return world
 
 
-def _transport(backend: str | None) -> Transport:
-    launched = any(name in os.environ for name in _LAUNCHED)
-    if backend == "alone" or (backend is None and not launched):
-        return Alone()
-    from alpha.distributed.mpi import MPITransport
+def _default_timeout() -> float:
+    return float(os.environ.get(lifeline.TIMEOUT, _TIMEOUT)) if lifeline.is_connected() else _TIMEOUT
 
+
+def _set_threads(transport: MPITransport) -> None:
+    """Gives the CPU engine this rank's share of the processors, unless it has another number of threads already."""
+    from alpha.cpu.base import available_threads
+
+    cpu: Any = engines.engine("cpu")
+    given = os.environ.get(lifeline.THREADS) if lifeline.is_connected() else None
+    wanted = int(given) if given is not None else transport.threads()
+    if cpu.threads == available_threads() != wanted:
+        cpu.configure(threads=wanted)
+
+
+_ends: Ends | None = None
+
+
+def _watch_ends(transport: MPITransport) -> None:
+    global _ends
+    if _ends is None:  # else since an earlier init
+        _ends = Ends(transport)
+
+
+def _transport(backend: str | None) -> Transport:
+    if backend == "alone" or (backend is None and not is_launched()):
+        return Alone()
     return MPITransport()
 
 
@@ -73,6 +107,16 @@ def shutdown() -> None:
 def is_initialized() -> bool:
     """Whether ``init`` was called."""
     return find() is not None
+
+
+def is_launched() -> bool:
+    """Whether this process was started as one of several ranks, by ``alpha.distributed.run`` or a launcher of MPI's."""
+    return any(name in os.environ for name in _LAUNCHED)
+
+
+def restarts() -> int:
+    """How often ``alpha.distributed.run --restarts`` has started this program again; then it should resume."""
+    return int(os.environ.get(lifeline.RESTART, "0"))
 
 
 def rank() -> int:

@@ -24,6 +24,7 @@ class Writer:
         self._waiting: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
         self._bytes, self._lock = 0, threading.Lock()
         self._held: list[bytes] | None = None
+        self._is_line_open = False  # whether what was last written to stderr has no line's end, as progress bars have
         threading.Thread(target=self._work, name="alpha-writer", daemon=True).start()
 
     def write(self, descriptor: int, data: bytes) -> None:
@@ -31,6 +32,8 @@ class Writer:
         if descriptor == 2 and self._held is not None:
             self._held.append(data)
             return
+        if descriptor == 2:
+            self._is_line_open = not data.endswith(b"\n")
         with self._lock:
             self._bytes += len(data)
         self._waiting.put((descriptor, data))
@@ -38,7 +41,8 @@ class Writer:
     def say(self, text: str) -> None:
         """Writes lines to stderr, before what is held back."""
         held, self._held = self._held, None
-        self.write(2, (text.rstrip("\n") + "\n").encode(errors="backslashreplace"))
+        start = "\n" if self._is_line_open else ""
+        self.write(2, (start + text.rstrip("\n") + "\n").encode(errors="backslashreplace"))
         self._held = held
 
     def hold(self) -> None:
@@ -67,7 +71,7 @@ class Writer:
             descriptor, data = self._waiting.get()
             view: Any = memoryview(data)
             try:
-                while len(view) and descriptor not in self.closed:
+                while view and descriptor not in self.closed:
                     view = view[os.write(descriptor, view) :]
             except OSError:  # nobody reads it
                 self.closed.add(descriptor)

@@ -36,10 +36,25 @@ def watch(pid: int) -> int | None:
         return None
 
 
-def wait_status(watched: int | None) -> int | None:
+def wait_status(pid: int, watched: int | None) -> int | None:
     """How a watched process ended, as ``os.wait`` has it; None where that is not known, or not yet."""
     if watched is None:
         return None
+    found = _of_zombie(pid)
+    return found if found is not None else _of_reaped(watched)
+
+
+def _of_zombie(pid: int) -> int | None:
+    """How a process ended whose parent has not asked for it yet."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[-1]) if fields[0] == "Z" else None
+
+
+def _of_reaped(watched: int) -> int | None:
+    """How a process ended, from what Linux keeps for those who watch it."""
     try:
         import fcntl
 
@@ -81,8 +96,8 @@ def reap(but: int) -> None:
             os.waitpid(found.si_pid, 0)
 
 
-def descendants() -> list[int]:
-    """The processes that descend from this one and have not ended."""
+def descendants(of: int | None = None) -> list[int]:
+    """The processes that descend from this one, or from another, and have not ended."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir() if HAS_PROC else ():
         if entry.name.isdecimal():
@@ -91,7 +106,7 @@ def descendants() -> list[int]:
                 if state not in "ZX":
                     children.setdefault(int(parent), []).append(int(entry.name))
     found: list[int] = []
-    waiting = [os.getpid()]
+    waiting = [os.getpid() if of is None else of]
     while waiting:
         below = children.get(waiting.pop(), [])
         found += below
@@ -119,11 +134,15 @@ def unlink_unused_segments(since: float) -> None:
 
     MPI libraries remove them at their end, which processes that are killed do not come to.
     """
+    for name in unused_segments(since):
+        with suppress(OSError):
+            (_SHARED_MEMORY / name).unlink()
+
+
+def unused_segments(since: float) -> set[str]:
+    """The names of these files."""
     names = _segments(since)
-    if names and HAS_PROC:
-        for name in names - _used():
-            with suppress(OSError):
-                (_SHARED_MEMORY / name).unlink()
+    return names - _used() if names and HAS_PROC else set()
 
 
 def _segments(since: float) -> set[str]:

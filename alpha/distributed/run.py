@@ -4,9 +4,9 @@ It runs mpiexec, the one beside this interpreter or else the one on the PATH, gi
 and passes on what ranks write. Once one rank fails, however that is, all end within seconds. The first line on stderr
 about it says rank and error, and the status is not zero: that of ``sys.exit``, 128 and the number of a signal, or 1.
 
-Ctrl-C raises a KeyboardInterrupt on all ranks, which then have ``--grace`` seconds to save what they have; the status is
-130. SIGTERM does the same with 143. Programs read nothing from stdin. On several machines, give ``--hosts``, or start
-it within a job of Slurm's.
+Ctrl-C raises a KeyboardInterrupt on all ranks, which then have ``--grace`` seconds to save what they have; the status
+is 130. SIGTERM does the same with 143. Programs read nothing from stdin. On several machines, give ``--hosts``, or
+start it within a job of Slurm's.
 """
 
 from __future__ import annotations

@@ -43,11 +43,13 @@ class Division:
 
     Attributes:
         shards: this rank's.
+        rows: of the global batch.
         first: number of the first shard of all ranks that has rows.
         stops: whether some rank was asked to stop.
     """
 
     shards: list[Shard]
+    rows: int
     first: int
     stops: bool
 
@@ -88,7 +90,7 @@ def divide(world: World, rows: int, shards: int, stop: bool) -> Division:
         for number in range(world.rank * per_rank, (world.rank + 1) * per_rank)
     ]
     first = next(number for number in range(shards) if bounds[number + 1] > bounds[number])
-    return Division(mine, first, bool(table[:, 3].any()))
+    return Division(mine, total, first, bool(table[:, 3].any()))
 
 
 def rows_of(tensors: tuple[Any, ...]) -> int:

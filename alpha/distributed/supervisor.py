@@ -6,12 +6,10 @@ import hmac
 import json
 import os
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.distributed import lifeline, processes
-from alpha.distributed.mpiexec import Mpiexec
+from alpha.distributed.mpiexec import Mpiexec, remove_files
 from alpha.distributed.passing import Writer
 
 _END_SECONDS = 2.0  # from the word that ranks are to end to their being killed
@@ -118,7 +116,6 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._outputs = selectors.DefaultSelector()
         self._selector.register(self._outputs, selectors.EVENT_READ, None)
-        self._folder = tempfile.mkdtemp(prefix="alpha-run-")
         self._began = time.time()
         self._token = os.urandom(16).hex()
         self._listen()
@@ -146,7 +143,7 @@ class Supervisor:
         launched = str(Path(__file__).with_name("launched.py"))
         program = [sys.executable, launched, *self.options.program]
         self._mpiexec = subprocess.Popen(
-            mpiexec.command(self.size, program, self._folder, list(ours), self.options.hosts),
+            mpiexec.command(self.size, program, list(ours), self.options.hosts),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -206,6 +203,8 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         self._kill_all()
+        with suppress(subprocess.TimeoutExpired):
+            self._mpiexec.wait(_KILL_SECONDS)
         for rank in self._ranks.values():
             rank.connection.close()
             if rank.watched is not None:
@@ -217,8 +216,8 @@ class Supervisor:
             self._mpiexec.stdout.close()
         self._outputs.close()
         self._selector.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
         if self.outcome.status:
+            remove_files(self._mpiexec.pid)
             processes.unlink_unused_segments(self._began)
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -325,7 +324,7 @@ class Supervisor:
         for rank in sorted(self._ranks.values(), key=lambda each: each.lost or 0.0):
             if rank.lost is None:
                 continue
-            status = processes.wait_status(rank.watched)
+            status = processes.wait_status(rank.pid, rank.watched)
             if status is None and time.monotonic() - rank.lost < _LOST_SECONDS:
                 return
             rank.lost = None
@@ -339,6 +338,7 @@ class Supervisor:
     def _fail(self, reason: str, status: int, trace: str = "", can_restart: bool = True) -> None:
         """Ends all ranks; the first reason is told first, and is the outcome's."""
         if self._ending < float("inf"):
+            self.writer.release()
             return
         self.writer.say(f"{reason}\n{trace}")
         self.writer.release()
@@ -413,7 +413,12 @@ class Supervisor:
                     f"[run] mpiexec ended with status {status}, after all programs' ends",
                     128 - status if status < 0 else status,
                     _indented(self._words),
+                    can_restart=False,
                 )
+        elif status is not None and self._exited is not None and not have_left:
+            if now - self._exited > _LOST_SECONDS:
+                how = f"killed by signal {-status}" if status < 0 else f"ended with status {status}"
+                self._fail(f"[run] mpiexec: {how}", 128 - status if status < 0 else status or 1, _indented(self._words))
         elif is_started and have_left:
             self._finished = self._finished or now
             if now - self._finished > _FINISH_SECONDS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,10 @@ class Transport(ABC):
             os.sched_yield()
         else:
             time.sleep(_SLEEP_SECONDS)
+
+    def deserted(self, peers: Iterable[int]) -> list[int]:
+        """Those ranks that send nothing more, since their programs have ended, as far as the back-end knows."""
+        return []
 
     def abort(self, status: int) -> None:  # noqa: B027 - most back-ends have nothing to do here
         """Ends all ranks' processes with a status, where the back-end can."""
