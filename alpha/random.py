@@ -203,7 +203,7 @@ class _Default(Generator):
     _shared: AtomicReference[tuple[int, int]]
 
     @property
-    def place(self) -> AtomicReference[tuple[int, int]]:  # type: ignore[override]
+    def place(self) -> AtomicReference[tuple[int, int]]:
         place_here = _thread.place
         return self._shared if place_here is None else place_here
 

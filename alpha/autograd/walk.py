@@ -415,8 +415,7 @@ class _Hooks:
 
 
 def _has_late_hooks(leaf: Tensor) -> bool:
-    hooks = leaf._leaf_hooks
-    return bool(hooks) and any(type(hook) is AfterAccumulation for hook in hooks.values())
+    return any(type(hook) is AfterAccumulation for hook in (leaf._leaf_hooks or {}).values())
 
 
 def register_post_accumulate_grad_hook(leaf: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandle:
