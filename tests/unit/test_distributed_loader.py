@@ -113,7 +113,7 @@ def mixing(images: Any, rng: np.random.Generator) -> Any:
 
 def scaling(images: Any, rng: Any) -> Any:
     """A user's transform of parts."""
-    return images * rng.for_rows(lambda n: rng.random(n))[:, None, None, None]
+    return images * rng.for_rows(rng.random)[:, None, None, None]
 
 
 scaling.takes_parts = True  # type: ignore[attr-defined]
@@ -212,8 +212,8 @@ def test_each_rank_has_its_rows_of_every_batch(kind: str, ranks: int) -> None:
                 length // 5 * 5 if drop_last else length
             )
             for rank, batches in enumerate(found):
-                for mine, batch in zip(batches, whole, strict=True):
-                    mine, batch = (b[0] if kind == "stream" else b[1] if kind == "arrays" else b for b in (mine, batch))
+                for pair in zip(batches, whole, strict=True):
+                    mine, batch = (b[0] if kind == "stream" else b[1] if kind == "arrays" else b for b in pair)
                     n = len(batch)
                     assert mine.tolist() == batch[rank * n // ranks : (rank + 1) * n // ranks].tolist()
 
@@ -666,8 +666,10 @@ def test_worker_processes(kind: str) -> None:
         dataset = {"arrays": arrays(AUGMENTING["all"], 13), "drawing": Drawing(), "several": Several()}[kind]
         return DataLoader(dataset, 4, True, **options)
 
-    alone = in_world(lambda: make(0))  # also loads kernels, which a child may not be able to while another thread does
-    whole = in_world(make) if kind == "stream" else alone
+    whole = in_world(
+        make
+    )  # also loads the kernels for taking batches out of pipes: no thread is to do so during a fork
+    assert kind == "stream" or all(map(same, whole, in_world(lambda: make(0))))
     for persistent in (False, True):
         check(lambda persistent=persistent: make(2, persistent), whole, 3)
 
@@ -796,7 +798,7 @@ def test_seeds_are_alphas_where_none_is_given() -> None:
 
     alpha.manual_seed(11)
     whole = orders()
-    assert sum(run_in_threads(orders, 3), []) == whole
+    assert [index for order in run_in_threads(orders, 3) for index in order] == whole
 
 
 def test_a_loop_within_a_data_set() -> None:
