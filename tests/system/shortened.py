@@ -37,6 +37,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "benchmarks.gpt": (
         "--repeats", "1", "--batch", "2", "--tokens", "16", "--embedding", "32", "--heads", "2", *_ONE_THREAD,
     ),
+    "benchmarks.scaling": (
+        "--batches", "8", "--repeats", "1", "--steps", "1", "--sums", "2", "--base-width", "4",
+    ),
     "benchmarks.programs": ("--repeats", "1", "--batch", "1", "--models", "lstm", *_ONE_THREAD),
     "tests.robustness": ("--calls", "40", "--count", "1", "--workers", "1"),
 }  # fmt: skip
@@ -58,6 +61,8 @@ BEHIND = {
 def shortened(words: Sequence[str]) -> list[str]:
     """A command's words behind ``python``, with the options that make it small."""
     script = words[1] if words[:1] == ["-m"] else words[0]
+    if script == "alpha.distributed.run":
+        script = next(word for word in words if word.endswith(".py"))
     extra = OPTIONS.get(script, ())
     for (name, option), instead in BEHIND.items():
         if script == name and option in words:

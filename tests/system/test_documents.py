@@ -192,6 +192,17 @@ def test_commands_in_the_text_exist(page: Path) -> None:
             check_words([word.partition("|")[0] for word in words])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [b for page in PAGES for b in blocks(page, "bash")], ids=lambda block: block.name)
+def test_a_batch_job_is_one(block: Block) -> None:
+    """A scheduler runs it, which is not here: its syntax is the shell's, its commands' options exist."""
+    subprocess.run(["bash", "-n"], input=block.text, text=True, check=True)
+    jobs = [line.split() for line in block.text.splitlines() if line.startswith("srun ")]
+    assert jobs
+    for words in jobs:
+        check_words(words[1:])
+
+
 def test_what_is_made_small_is_shown() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     assert all(script in text for script in (*OPTIONS, *NOT_RUN))
