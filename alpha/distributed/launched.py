@@ -202,6 +202,13 @@ def _traceback(error: BaseException, trace: types.TracebackType | None) -> str:
         return f"{type(error).__name__}\n"
 
 
+def _leave_stdin() -> None:
+    """Gives this process an empty stdin: the one that mpiexec gives to rank 0 may never end."""
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+
+
 def main() -> None:
     """Becomes a rank, and runs its program."""
     lifeline: Any = _lifeline()
@@ -210,6 +217,7 @@ def main() -> None:
     if rank is None or address is None or token is None:
         sys.exit("[launched] expected to be started by python -m alpha.distributed.run, got another start: use that")
     _pin()
+    _leave_stdin()
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.default_int_handler)  # MPI's processes may inherit that it is ignored
