@@ -79,13 +79,18 @@ def save_checkpoint(
             files.write("save_checkpoint", arrays, path, {_HEADER: text})
 
 
+def _kind_of(part: Any) -> str:
+    """What a part is, by the name of its class; of a wrapper whose state is that of what it wraps, by that."""
+    return str(getattr(part, "state_of", None) or type(part).__name__)
+
+
 def _packed(
     objects: Mapping[str, Stateful | None], states: Mapping[str, Any], extra: dict[str, Any]
 ) -> tuple[dict[str, Array], str]:
     """A checkpoint's tensors by name, and its JSON."""
     packer, parts = _StatePacker("save_checkpoint"), dict[str, Any]()
     for name, state in states.items():
-        parts[name] = {"type": type(objects[name]).__name__, "state": packer.pack(state, name)}
+        parts[name] = {"type": _kind_of(objects[name]), "state": packer.pack(state, name)}
     if "model" in states:
         parts["model"]["fingerprint"] = _fingerprint(_signature(states["model"]))
     header = {
@@ -148,7 +153,7 @@ def _state_of(path: PathLike, name: str, part: Any, header: dict[str, Any], arra
             f"[load_checkpoint] expected a checkpoint that holds the {name}'s state, got {path} with "
             f"{', '.join(header['parts']) or 'none'}: leave {name}= out, or save it too"
         )
-    kind = type(part).__name__
+    kind = _kind_of(part)
     if name != "model" and entry["type"] != kind:
         raise CheckpointError(
             f"[load_checkpoint] expected the state of {kind}, got {path} with that of {entry['type']}: make the {name} "

@@ -69,6 +69,7 @@ def headlines(reports: Sequence[Report]) -> list[Headline]:
         "pointwise": _pointwise_headlines,
         "gpt": _gpt_headlines,
         "programs": _programs_headlines,
+        "scaling": _scaling_headlines,
         "first seconds": _first_seconds_headlines,
         "sweep": _sweep_headlines,
         "algorithms": _algorithms_headlines,
@@ -244,6 +245,17 @@ def _programs_headlines(report: Report) -> list[Headline]:
         else:
             rounds = disturbance.told([row])
             found.append(Headline(title, ours, "PyTorch", f"{row['torch_ms']:.1f} ms", row["ratio"], rounds=rounds))
+    return found
+
+
+def _scaling_headlines(report: Report) -> list[Headline]:
+    found = []
+    for row in report.result["rows"]:
+        medians = {name: f"{ms:.0f} ms" for name, ms in row["medians_ms"].items()}
+        title = f"{_lower(report.title)}, batch {row['batch']}: two ranks"
+        ratio = 1 / row["ranks_to_process"]
+        rounds = disturbance.told([row])
+        found.append(Headline(title, medians["2 ranks"], "one process", medians["1 process"], ratio, rounds=rounds))
     return found
 
 

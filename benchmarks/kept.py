@@ -16,7 +16,7 @@ RESULTS = common.ROOT / "benchmarks" / "results"
 
 KINDS = (
     "training", "reproduction", "fast recipe", "inference", "operators", PAPER, "huge2", "segregation", "deeplab",
-    "matvec", "functions", "pointwise", "gpt", "programs", "first seconds", "sweep", "algorithms",
+    "matvec", "functions", "pointwise", "gpt", "programs", "scaling", "first seconds", "sweep", "algorithms",
 )  # fmt: skip
 """Kinds of results, in the report's order."""
 
@@ -81,6 +81,8 @@ class Report:
             threads = settings["threads"]
             plural = "s" if threads > 1 else ""
             return f"Training steps of programs in PyTorch's words, {threads} thread{plural}{self.place}"
+        if self.kind == "scaling":
+            return f"Training steps of the paper's ResNet18 by one process and by two ranks{self.place}"
         if self.kind == "first seconds":
             return f"The first seconds of a training, at revision {settings['revision']}{self.place}"
         if self.kind == "algorithms":

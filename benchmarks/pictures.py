@@ -63,6 +63,7 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "pointwise": _pointwise,
                 "gpt": _gpt,
                 "programs": _programs,
+                "scaling": _scaling,
                 "first seconds": _first_seconds,
                 "sweep": _sweep,
                 "algorithms": _algorithms,
@@ -329,6 +330,19 @@ def _programs(result: dict[str, Any]) -> Figure:
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()
     axes.set_xlabel("PyTorch's time over ours")
+    return figure
+
+
+def _scaling(result: dict[str, Any]) -> Figure:
+    """Milliseconds of a step, a group of bars for each batch."""
+    rows = result["rows"]
+    figure = _figure(7, 0.8 + 0.4 * sum(len(row["medians_ms"]) for row in rows))
+    axes = figure.subplots()
+    names = [f"{name}, batch {row['batch']}" for row in rows for name in row["medians_ms"]]
+    bars = axes.barh(names, [ms for row in rows for ms in row["medians_ms"].values()], color=OURS, height=0.6)
+    axes.bar_label(bars, fmt="%.0f", padding=3)
+    axes.invert_yaxis()
+    axes.set_xlabel("ms per training step")
     return figure
 
 

@@ -22,6 +22,7 @@ from benchmarks import (
     matvec,
     pointwise,
     programs,
+    scaling,
     segregation,
     sweep,
 )
@@ -77,6 +78,7 @@ def _section(report: Report) -> str:
         "pointwise": _pointwise,
         "gpt": _gpt,
         "programs": _programs,
+        "scaling": _scaling,
         "first seconds": _first_seconds,
         "sweep": _sweep,
         "algorithms": _algorithms,
@@ -314,6 +316,20 @@ def _programs(result: dict[str, Any]) -> list[str]:
         "its allocators and memory layouts counts."
     )
     return [note, _markdown(disturbance.with_rounds_of(programs.table(result), result["rows"]))]
+
+
+def _scaling(result: dict[str, Any]) -> list[str]:
+    note = (
+        "One process has two threads, a rank one; each is pinned to a core. Medians in ms of steps of the whole batch, "
+        "float32, Adam. What was predicted for two ranks comes from the processes that train apart, and from the sums."
+    )
+    model = (
+        "A model, not measured: each rank on a machine of its own with the same rows, 25 Gb/s and "
+        f"{1e6 * scaling.NETWORK_LATENCY_S:g} us between them, sums beside backward for half of a step."
+    )
+    table = disturbance.with_rounds_of(scaling.table(result), result["rows"])
+    sums = ["Sums over two ranks of this machine:", _markdown(scaling.sums_table(result))]
+    return [note, _markdown(table), *sums, model, _markdown(scaling.model_table(result))]
 
 
 def _fast_recipe(result: dict[str, Any]) -> list[str]:

@@ -87,6 +87,11 @@ class Sharded(Optimizer):
         self.optimizer.steps = value
 
     @property
+    def state_of(self) -> str:
+        """The class whose state this object saves and loads."""
+        return type(self.optimizer).__name__
+
+    @property
     def _name(self) -> str:
         return self.optimizer._name
 
