@@ -14,7 +14,7 @@ from alpha.arguments import number, whole
 from alpha.distributed import lifeline
 from alpha.distributed.mpi import MPITransport
 from alpha.distributed.transport import Alone, Transport
-from alpha.distributed.unlaunched import Ends
+from alpha.distributed.unlaunched import EndWatch
 from alpha.distributed.world import Event, World, current, find, set_process_world
 from alpha.dtypes import has_gradients
 from alpha.errors import ArgumentError, DistributedError, DtypeError, described
@@ -81,13 +81,13 @@ def _set_threads(transport: MPITransport) -> None:
         cpu.configure(threads=wanted)
 
 
-_ends: Ends | None = None
+_end_watch: EndWatch | None = None
 
 
 def _watch_ends(transport: MPITransport) -> None:
-    global _ends
-    if _ends is None:  # else since an earlier init
-        _ends = Ends(transport)
+    global _end_watch
+    if _end_watch is None:  # else since an earlier init
+        _end_watch = EndWatch(transport)
 
 
 def _transport(backend: str | None) -> Transport:
@@ -97,7 +97,7 @@ def _transport(backend: str | None) -> Transport:
 
 
 def shutdown() -> None:
-    """Ends what ``init`` began; without it nothing happens."""
+    """EndWatch what ``init`` began; without it nothing happens."""
     world = find()
     if world is not None:
         set_process_world(None)

@@ -321,7 +321,7 @@ class Supervisor:
 
     def _find_ended(self) -> None:
         """Finds out how ranks ended whose connections have closed; the first of them is the failure."""
-        for rank in sorted(self._ranks.values(), key=lambda each: each.lost or 0.0):
+        for rank in sorted(self._ranks.values(), key=lambda rank: rank.lost or 0.0):
             if rank.lost is None:
                 continue
             status = processes.wait_status(rank.pid, rank.watched)

@@ -20,7 +20,7 @@ _OTHERS_SECONDS = 2.0
 """In which other ranks come to their ends too, where all call ``sys.exit``."""
 
 
-class Ends:
+class EndWatch:
     """Watches for this process's end by an error, or by ``sys.exit`` with a status other than 0.
 
     ``raise SystemExit(3)`` is not seen; the other ranks then wait until their ``timeout``.
@@ -30,7 +30,7 @@ class Ends:
         self._transport, self._process = transport, os.getpid()
         self._status = 0
         self._hook, self._exit = sys.excepthook, sys.exit
-        sys.excepthook, sys.exit = self._fail, self._leave  # type: ignore[assignment]
+        sys.excepthook, sys.exit = self._fail, self._leave
         atexit.register(self._end)
 
     def _fail(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
