@@ -624,7 +624,7 @@ def test_a_part_without_samples_is_like_others(dataset_of: Callable[[], Any]) ->
 def test_what_a_batch_of_no_samples_is() -> None:
     def batches(collate: Any) -> Any:
         made = run_in_threads(lambda: list(DataLoader(points(1), 1, collate_fn=collate)), 3)
-        assert [len(each) for each in made] == [1, 1, 1]
+        assert [len(found) for found in made] == [1, 1, 1]
         return made[0][0], made[2][0]
 
     empty, full = batches(None)
