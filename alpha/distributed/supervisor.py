@@ -128,7 +128,7 @@ class Supervisor:
         is_local = self.options.hosts is None and int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) <= 1
         self._listener = socket.create_server(("127.0.0.1" if is_local else "", 0), backlog=4096)
         self._listener.setblocking(False)
-        host = "127.0.0.1" if is_local else socket.getfqdn()
+        host = "127.0.0.1" if is_local else socket.gethostname()
         self._address = f"{host}:{self._listener.getsockname()[1]}"
         self._watch(self._listener, self._accept)
 

@@ -126,6 +126,9 @@ def run(name: str, rank: int, ranks: int, python: str, folder: Path) -> Trial:
     if files:
         problems.append(f"files are left: {files}")
     segments = processes.unused_segments(since)
+    if segments:  # another launcher may be about to remove them
+        time.sleep(2.0)
+        segments &= processes.unused_segments(since)
     if segments:
         problems.append(f"shared memory is left: {segments}")
     return Trial(seconds, problems)

@@ -92,7 +92,7 @@ def test_no_mpiexec_and_no_mpi4py(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DistributedError, match=r"\[run\] expected mpiexec in .*: install MPI"):
         mpiexec.find()
-    monkeypatch.setattr(run.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run.main(["-n", "2", program]) == 1
     assert capsys.readouterr().err.startswith("[run] expected mpi4py, got none")
 
