@@ -23,7 +23,8 @@ from typing import Any, NoReturn
 
 from alpha.distributed import mpiexec, processes
 from alpha.distributed.passing import Writer
-from alpha.distributed.supervisor import Options, Outcome, Supervisor
+from alpha.distributed.starts import Options, Outcome
+from alpha.distributed.supervisor import Supervisor
 from alpha.errors import AlphaError, ArgumentError, DistributedError
 
 

@@ -2,68 +2,32 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import os
-import selectors
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from alpha.distributed import lifeline, processes
+from alpha.distributed.connections import CHUNK, Connections, Message
 from alpha.distributed.mpiexec import Mpiexec, remove_files
 from alpha.distributed.passing import Writer
+from alpha.distributed.starts import Options, Outcome
 
 _END_SECONDS = 2.0  # from the word that ranks are to end to their being killed
 _KILL_SECONDS = 1.0  # from mpiexec's being asked to end to its being killed
 _HOOK_SECONDS = 1.0  # that a rank which has failed has for what it registered for its end
 _LOST_SECONDS = 0.5  # in which the system tells how a rank ended whose connection has closed
+_JOIN_SECONDS = 60.0  # from the first rank's start to the last's
 _FINISH_SECONDS = 30.0  # from the last program's end to the end of all processes
-_CHUNK = 1 << 16
-_MOST_LINE = 1 << 24
 _MOST_WORDS = 30  # lines of mpiexec that are shown
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a program is to be run.
-
-    Attributes:
-        program: the script and its arguments, or ``-m``, the module and its arguments.
-        grace: seconds that ranks have to end after a Ctrl-C.
-        threads, timeout: what ranks are given as --threads and --timeout; None for what they do by themselves.
-        hosts: where ranks run, as mpiexec takes it; None for this machine, or what a job scheduler gives.
-    """
-
-    program: Sequence[str]
-    grace: float = 30.0
-    threads: int | None = None
-    timeout: float | None = None
-    hosts: str | None = None
-
-
-@dataclass
-class Outcome:
-    """How a start ended.
-
-    Attributes:
-        status: for the shell; 0 if all went well.
-        reason: rank and error, where it did not.
-        can_restart: whether it failed after all ranks had started, and nobody asked it to end.
-        facts: what ranks told.
-    """
-
-    status: int = 0
-    reason: str = ""
-    can_restart: bool = False
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -111,31 +75,18 @@ class Supervisor:
         self._asked_at = self._ending = float("inf")  # when they were asked to end, and when made to
         self._finished: float | None = None  # when all programs had come to their ends
         self._exited: float | None = None  # when mpiexec had
+        self._joined = 0.0  # when the first rank had connected
         self._is_done = False
         self._is_terminated = False
-        self._selector = selectors.DefaultSelector()
-        self._outputs = selectors.DefaultSelector()
-        self._selector.register(self._outputs, selectors.EVENT_READ, None)
         self._began = time.time()
-        self._token = os.urandom(16).hex()
-        self._listen()
+        is_local = options.hosts is None and int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) <= 1
+        self._connections = Connections(is_local, self._welcome, writer)
         self._start(mpiexec, restart)
-
-    # -- the start -------------------------------------------------------------------------------------------------
-
-    def _listen(self) -> None:
-        """Opens the port that ranks connect to: to this machine alone, unless there are others."""
-        is_local = self.options.hosts is None and int(os.environ.get("SLURM_JOB_NUM_NODES") or 1) <= 1
-        self._listener = socket.create_server(("127.0.0.1" if is_local else "", 0), backlog=4096)
-        self._listener.setblocking(False)
-        host = "127.0.0.1" if is_local else socket.gethostname()
-        self._address = f"{host}:{self._listener.getsockname()[1]}"
-        self._watch(self._listener, self._accept)
 
     def _start(self, mpiexec: Mpiexec, restart: int) -> None:
         ours = {
-            lifeline.ADDRESS: self._address,
-            lifeline.TOKEN: self._token,
+            lifeline.ADDRESS: self._connections.address,
+            lifeline.TOKEN: self._connections.token,
             lifeline.RESTART: str(restart),
             **({} if self.options.threads is None else {lifeline.THREADS: str(self.options.threads)}),
             **({} if self.options.timeout is None else {lifeline.TIMEOUT: repr(self.options.timeout)}),
@@ -152,10 +103,7 @@ class Supervisor:
         )
         assert self._mpiexec.stdout is not None
         os.set_blocking(self._mpiexec.stdout.fileno(), False)
-        self._watch(self._mpiexec.stdout, self._hear_mpiexec)
-
-    def _watch(self, source: Any, function: Callable[[Any], None]) -> None:
-        self._selector.register(source, selectors.EVENT_READ, function)
+        self._connections.watch(self._mpiexec.stdout, self._hear_mpiexec)
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -173,19 +121,14 @@ class Supervisor:
 
     def _turn(self, seconds: float) -> None:
         """Takes what has come, from ranks' lifelines first, and then does what is due."""
-        paused = self.writer.is_full
-        events = [key for key, _ in self._selector.select(seconds) if key.data is not None or not paused]
-        if paused and not events:
-            time.sleep(0.01)
-        for key in events:
-            if key.data is not None:
-                key.data(key.fileobj)
+        self._connections.hear(seconds)
         self._find_ended()
-        if not paused:
-            for key, _ in self._outputs.select(0):
-                self._pass_on(key)
+        self._connections.pass_on()
         self._take_signals()
-        self._do_what_is_due()
+        if self._ending == float("inf"):
+            self._look_for_the_end()
+        else:
+            self._go_on_ending()
 
     def _is_over(self) -> bool:
         if self._mpiexec.poll() is None:
@@ -196,9 +139,8 @@ class Supervisor:
     def _drain(self) -> None:
         """Passes on what has been written and is not yet read; what an ended program's children write is left."""
         end = time.monotonic() + 1.0
-        while self._outputs.get_map() and time.monotonic() < end:
-            for key, _ in self._outputs.select(0.05):
-                self._pass_on(key)
+        while self._connections.pass_on(0.05) and time.monotonic() < end:
+            continue
         self.writer.release()
 
     def _clean_up(self) -> None:
@@ -209,47 +151,22 @@ class Supervisor:
             rank.connection.close()
             if rank.watched is not None:
                 os.close(rank.watched)
-        for key in list(self._outputs.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-        self._listener.close()
+        self._connections.close()
         if self._mpiexec.stdout is not None:
             self._mpiexec.stdout.close()
-        self._outputs.close()
-        self._selector.close()
         if self.outcome.status:
             remove_files(self._mpiexec.pid)
             processes.unlink_unused_segments(self._began)
 
-    # -- connections -----------------------------------------------------------------------------------------------
+    # -- what ranks tell -------------------------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):
-            made, _ = listener.accept()
-            made.setblocking(False)
-            self._watch(made, _Lines(self._greet, 1))
-
-    def _greet(self, connection: socket.socket, message: dict[str, Any] | None, rest: bytes) -> None:
-        """Takes in a connection that knows the secret; closes any other."""
-        self._selector.unregister(connection)
-        is_known = message is not None and hmac.compare_digest(str(message.get("token")).encode(), self._token.encode())
-        if message is None or not is_known:
-            connection.close()
-        elif message["hello"] == "lifeline":
-            self._welcome(connection, message, rest)
-        else:
-            descriptor = 1 if message["hello"] == "stdout" else 2
-            self._outputs.register(connection, selectors.EVENT_READ, descriptor)
-            if rest:
-                self.writer.write(descriptor, rest)
-
-    def _welcome(self, connection: socket.socket, message: dict[str, Any], rest: bytes) -> None:
+    def _welcome(self, connection: socket.socket, message: Message) -> Callable[[Message | None], None]:
+        """Takes in a rank; returns what hears from it."""
         is_here = message["host"] == lifeline.machine()
         pid = int(message["pid"]) if is_here else 0
         rank = _Rank(int(message["rank"]), connection, pid, processes.watch(pid) if is_here else None)
-        connection.setblocking(True)
+        self._joined = self._joined if self._ranks else time.monotonic()
         self._ranks[rank.number] = rank
-        lines = _Lines(lambda connection, said, rest: self._hear(rank, said))
-        self._watch(connection, lines)
         for other in self._ranks.values():
             if other.has_left:
                 rank.send(left=other.number)
@@ -257,37 +174,20 @@ class Supervisor:
             self._end(rank)
         elif self._asked is not None:
             rank.send(interrupt=self._asked)
-        lines.take(connection, rest)
-
-    def _pass_on(self, key: selectors.SelectorKey) -> None:
-        """Passes on what a rank has written, as it is."""
-        connection: Any = key.fileobj
-        try:
-            data = connection.recv(_CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data and key.data not in self.writer.closed:
-            self.writer.write(key.data, data)
-        else:  # the rank has ended, or nobody reads: then it gets the error that it would get without a launcher
-            self._outputs.unregister(connection)
-            connection.close()
+        return lambda said: self._hear(rank, said)
 
     def _hear_mpiexec(self, pipe: Any) -> None:
         try:
-            data = os.read(pipe.fileno(), _CHUNK)
+            data = os.read(pipe.fileno(), CHUNK)
         except BlockingIOError:
             return
         self._words += data
         if not data:
-            self._selector.unregister(pipe)
+            self._connections.ignore(pipe)
 
-    # -- what ranks tell -------------------------------------------------------------------------------------------
-
-    def _hear(self, rank: _Rank, message: dict[str, Any] | None) -> None:
+    def _hear(self, rank: _Rank, message: Message | None) -> None:
         if message is None:
-            self._selector.unregister(rank.connection)
+            self._connections.ignore(rank.connection)
             rank.is_gone = True
             if not rank.has_left and not rank.told_to_end:
                 rank.lost = time.monotonic()
@@ -299,7 +199,7 @@ class Supervisor:
         elif "goodbye" in message:
             self._take_leave(rank)
 
-    def _take_error(self, rank: _Rank, message: dict[str, Any]) -> None:
+    def _take_error(self, rank: _Rank, message: Message) -> None:
         rank.error = int(message["status"])
         rank.is_interrupted = message["error"] == "KeyboardInterrupt" or rank.error == 128 + signal.SIGINT
         text = " ".join(str(message["message"]).split())
@@ -373,57 +273,50 @@ class Supervisor:
             else:
                 self._fail(f"[run] {name} again: ending all ranks at once", 128 + self._asked)
 
-    def _do_what_is_due(self) -> None:
-        if self._ending == float("inf"):
-            self._look_for_the_end()
-        else:
-            self._go_on_ending()
-
     def _look_for_the_end(self) -> None:
         """What follows once all programs are at their ends, or mpiexec is, or time is over."""
-        now, ranks = time.monotonic(), list(self._ranks.values())
-        is_started = len(ranks) == self.size
-        have_left = all(rank.has_left for rank in ranks)
-        status = self._mpiexec.poll()
-        if status is not None and self._exited is None:
-            self._exited = now
+        ranks = list(self._ranks.values())
+        has_mpiexec = self._mpiexec.poll() is None
+        if not has_mpiexec and self._exited is None:
+            self._exited = time.monotonic()
+        are_through = (len(ranks) == self.size or not has_mpiexec) and all(rank.has_left for rank in ranks)
         if self._asked is not None and not ranks:
             self._fail("[run] no rank had started", 128 + self._asked)
-        elif self._asked is not None and now - self._asked_at > self.options.grace and not (is_started and have_left):
-            slow = [str(rank.number) for rank in ranks if not rank.has_left]
-            self._fail(
-                f"[run] rank {', '.join(slow) or '?'} did not end within {self.options.grace:g} s: killed",
-                128 + self._asked,
-            )
-        elif ranks and have_left and (is_started or status is not None) and any(rank.error for rank in ranks):
+        elif ranks and are_through and any(rank.error for rank in ranks):
             self._end_asked(ranks)
-        elif self._exited is not None and status is not None and not is_started:
-            if now - self._exited < _LOST_SECONDS:
-                return  # a connection may still wait to be taken
-            self._fail(
-                f"[run] expected {self.size} ranks to start, got {len(ranks)}, and mpiexec's end with status {status}",
-                (128 - status if status < 0 else status) or 1,
-                _indented(self._words),
-                can_restart=False,
-            )
-        elif status is not None and all(rank.is_gone and rank.lost is None for rank in ranks):
+        elif self._asked is not None and not are_through and time.monotonic() - self._asked_at > self.options.grace:
+            late = self._named(rank for rank in ranks if not rank.has_left)
+            self._fail(f"[run] {late} did not end within {self.options.grace:g} s: killed", 128 + self._asked)
+        elif not has_mpiexec:
+            self._look_without_mpiexec(ranks)
+        elif 0 < len(ranks) < self.size and time.monotonic() - self._joined > _JOIN_SECONDS:
+            reason = f"[run] expected {self.size} ranks to start within {_JOIN_SECONDS:g} s of the first"
+            self._fail(f"{reason}, got {len(ranks)}", 1, _indented(self._words), False)
+        elif are_through:
+            self._finished = self._finished or time.monotonic()
+            if time.monotonic() - self._finished > _FINISH_SECONDS:
+                late = self._named(rank for rank in ranks if not rank.is_gone)
+                self._fail(f"[run] {late} did not end within {_FINISH_SECONDS:g} s of its program's end", 1)
+
+    def _look_without_mpiexec(self, ranks: list[_Rank]) -> None:
+        """Whether mpiexec has ended when it should, after all ranks."""
+        code = self._mpiexec.returncode
+        status, how = (128 - code, f"killed by signal {-code}") if code < 0 else (code, f"ended with status {code}")
+        is_recent = time.monotonic() - (self._exited or 0.0) < _LOST_SECONDS  # what ranks have sent may not be read yet
+        is_started = len(ranks) == self.size
+        if is_started and all(rank.has_left and rank.is_gone for rank in ranks):
             self._is_done = not status
             if status:
-                self._fail(
-                    f"[run] mpiexec ended with status {status}, after all programs' ends",
-                    128 - status if status < 0 else status,
-                    _indented(self._words),
-                    can_restart=False,
-                )
-        elif status is not None and self._exited is not None and not have_left:
-            if now - self._exited > _LOST_SECONDS:
-                how = f"killed by signal {-status}" if status < 0 else f"ended with status {status}"
-                self._fail(f"[run] mpiexec: {how}", 128 - status if status < 0 else status or 1, _indented(self._words))
-        elif is_started and have_left:
-            self._finished = self._finished or now
-            if now - self._finished > _FINISH_SECONDS:
-                late = ", ".join(str(rank.number) for rank in ranks if not rank.is_gone) or "?"
-                self._fail(f"[run] rank {late} did not end within {_FINISH_SECONDS:g} s of its program's end", 1)
+                self._fail(f"[run] mpiexec {how}, after all programs' ends", status, _indented(self._words), False)
+        elif not is_recent and is_started:
+            self._fail(f"[run] mpiexec: {how}", status or 1, _indented(self._words))
+        elif not is_recent:
+            reason = f"[run] expected {self.size} ranks to start, got {len(ranks)}, and mpiexec {how}"
+            self._fail(reason, status or 1, _indented(self._words), False)
+
+    def _named(self, ranks: Iterable[_Rank]) -> str:
+        numbers = [str(rank.number) for rank in ranks]
+        return f"rank{'s' * (len(numbers) != 1)} {', '.join(numbers) or 'that have not started'}"
 
     def _end_asked(self, ranks: list[_Rank]) -> None:
         """All programs have ended, some as Ctrl-C does: their status is that of the signal."""
@@ -454,46 +347,6 @@ class Supervisor:
         if self.outcome.status or self._mpiexec.poll() is None:
             groups = [rank.pid for rank in self._ranks.values() if rank.pid]
             processes.kill([*groups, *([self._mpiexec.pid] if self._mpiexec.poll() is None else [])])
-
-
-class _Lines:
-    """Takes a connection's messages apart.
-
-    Attributes:
-        function: gets the connection, a message, or None at the connection's end, and what came after it.
-        most: so many messages are taken; what follows is the function's.
-    """
-
-    def __init__(
-        self, function: Callable[[socket.socket, dict[str, Any] | None, bytes], None], most: float = float("inf")
-    ) -> None:
-        self.function, self.most, self._data = function, most, b""
-
-    def __call__(self, connection: socket.socket) -> None:
-        try:
-            data = connection.recv(_CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        is_sound = self.take(connection, data)
-        if self.most and not (data and is_sound):
-            self.function(connection, None, b"")
-
-    def take(self, connection: socket.socket, data: bytes) -> bool:
-        """Takes in data; returns whether it was made of messages."""
-        self._data += data
-        while self.most and b"\n" in self._data:
-            line, _, self._data = self._data.partition(b"\n")
-            try:
-                message = json.loads(line)
-            except ValueError:
-                return False
-            if not isinstance(message, dict):
-                return False
-            self.most -= 1
-            self.function(connection, message, self._data)
-        return len(self._data) <= _MOST_LINE
 
 
 def _indented(words: bytes) -> str:
