@@ -28,14 +28,14 @@ MODULE = "benchmarks.scaling"
 _WORKER = "benchmarks.scaling_worker"
 
 NETWORK_BYTES_PER_S = 25e9 / 8
-"""Of the modelled network: 25 Gb/s."""
+"""The modelled network's: 25 Gb/s."""
 NETWORK_LATENCY_S = 10e-6
-"""Of one of its messages."""
+"""What each of its messages takes besides."""
 OVERLAP = 0.5
 """The share of a step during which the modelled sums travel beside backward: from its first bucket to its end."""
 RANKS = (1, 2, 4, 8, 16, 64, 256, 1024, 4096)
 BUCKETS = 6
-"""Of gradients, in the modelled step: 45 MB in 8 MB each."""
+"""How many buckets the modelled gradients travel in: 45 MB in 8 MB each."""
 
 CONTESTANTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "1 process": (1, ("plain",)),

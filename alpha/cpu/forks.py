@@ -6,6 +6,8 @@ import os
 import threading
 from typing import Protocol
 
+from numba.core.compiler_lock import global_compiler_lock
+
 
 class Lock(Protocol):
     """A reentrant lock."""
@@ -28,3 +30,8 @@ def compilation_lock() -> threading.RLock:
     lock = threading.RLock()
     hold_while_forking(lock)
     return lock
+
+
+# Numba's lock is registered before all of ours, so that a fork, which takes the last one first, takes it behind them,
+# as a thread that compiles does.
+hold_while_forking(global_compiler_lock)

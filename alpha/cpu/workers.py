@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.core.compiler_lock import global_compiler_lock
 
 from alpha.changes import Action
-from alpha.cpu import forks, sleep
+from alpha.cpu import sleep
 from alpha.cpu.atomics import store
 from alpha.cpu.compile import Entry, NativeFunction, alone
 from alpha.cpu.job_slot import CACHE_LINE, JOB_SLOT, MAX_SHARES, NO_MORE, SHARE, must_stop
@@ -284,5 +283,4 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-forks.hold_while_forking(global_compiler_lock)
 atexit.register(_at_exit)

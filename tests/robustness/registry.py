@@ -116,6 +116,8 @@ EXCLUDED: dict[str, str] = {
     **dict.fromkeys(
         (
             "alpha.Engine",
+            "alpha.random.mixed",
+            "alpha.random.own_sequence",
             "alpha.random.stage_state",
             "alpha.Function",
             "alpha.Tensor",
@@ -279,6 +281,7 @@ EXCLUDED: dict[str, str] = {
         _LAZY,
     ),
     "nn.DataParallel": "calls its module",
+    "optim.Sharded": "the optimizer that it wraps, on several ranks; test_sharded compares the two",
     "nn.SyncBatchNorm": "BatchNorm on one rank; test_sync_norm compares several with one process",
     "nn.AveragedViews": "calls its module for slices, pad and flip, which have records",
     **dict.fromkeys(("nn.init.eye_", "nn.init.sparse_"), "test_init tries what it writes"),

@@ -334,3 +334,73 @@ def test_an_error_on_the_way_leaves_every_gradient_as_it_was() -> None:
     gc.collect()
     (F.mul(x, y)).sum().backward()
     assert x.grad is not None and (x.grad.numpy() == 2).all()
+
+
+_FORKS_WHILE_COMPILING = """
+import os, threading, time
+import alpha
+from alpha.cpu import compile
+from numba.core.compiler_lock import global_compiler_lock
+
+alpha.engine("cpu")
+begun = threading.Event()
+
+def compiles():
+    with compile._compiling:
+        begun.set()
+        time.sleep(0.5)
+        with global_compiler_lock:
+            print("compiled", flush=True)
+
+thread = threading.Thread(target=compiles)
+thread.start()
+begun.wait()
+child = os.fork()
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+thread.join()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_fork_beside_a_thread_that_compiles_takes_locks_in_its_order() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKS_WHILE_COMPILING], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "compiled\n"), done.stderr
+
+
+_SAME_LOOP = """
+import gc, sys, threading
+import numpy as np
+import alpha
+from alpha.cpu.loops import machine
+
+made = []
+loaded = machine.Loop.__init__
+
+def counted(self, code):
+    made.append(code)
+    loaded(self, code)
+
+machine.Loop.__init__ = counted
+x = alpha.tensor(np.ones((4, 3, 3, 8)))
+running = [alpha.zeros(8, dtype=alpha.float64), alpha.ones(8, dtype=alpha.float64)]
+start = threading.Barrier(8)
+
+def run():
+    start.wait()
+    alpha.nn.functional.batch_norm(x, running[0].clone(), running[1].clone(), training=True)
+
+threads = [threading.Thread(target=run) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+assert len(made) == len(set(made)) > 0, len(made)
+"""
+
+
+def test_threads_that_need_a_loop_at_once_get_the_same() -> None:
+    """Each would run its own, of which all but one are freed while they run."""
+    done = subprocess.run([sys.executable, "-c", _SAME_LOOP], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
