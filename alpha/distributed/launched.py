@@ -155,6 +155,7 @@ class _Program:
         if os.getpid() != self._line.process:
             return
         self._line.over = True
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to interrupt
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -168,7 +169,6 @@ class _Program:
             _finalize(mpi)
 
     def _wait(self) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         while True:
             signal.pause()
 

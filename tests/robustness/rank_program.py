@@ -6,6 +6,7 @@ until the fault of one of them.
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -20,7 +21,7 @@ from alpha import datasets
 from alpha import distributed as dist
 
 STEPS_BEFORE = 3
-LAST_STEP = 100_000
+SAMPLES = 100_000
 SAVE_SECONDS = 1.0
 
 
@@ -31,7 +32,7 @@ class Numbers:
         self.fault, self.folder = fault, folder
 
     def __len__(self) -> int:
-        return LAST_STEP
+        return SAMPLES
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         if index >= 8 * STEPS_BEFORE and self.fault in ("worker-error", "worker-kill"):
@@ -92,7 +93,8 @@ def train(fault: str, rank: int, folder: Path) -> None:
         multiprocessing_context=context if fault.startswith(("worker", "kill", "launcher")) else None,
     )
     total = alpha.zeros((1000,))
-    for step, (x, _) in enumerate(loader):
+    batches = itertools.chain.from_iterable(itertools.repeat(loader))
+    for step, (x, _) in enumerate(batches):
         total += x.sum()
         dist.all_reduce(total, "max")
         if step == STEPS_BEFORE:
