@@ -178,8 +178,8 @@ __all__ = [  # noqa: PLE0604 (the functions' names are strings too)
 
 
 _PACKAGES = (
-    "accelerator", "amp", "backends", "cpu", "cu32", "cuda", "datasets", "distributed", "engine_suite", "func", "models",
-    "nn", "optim", "testing", "utils",
+    "accelerator", "amp", "backends", "cpu", "cu32", "cuda", "datasets", "distributed", "engine_suite", "func",
+    "models", "nn", "optim", "testing", "utils",
 )  # fmt: skip
 
 

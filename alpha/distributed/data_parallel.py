@@ -23,6 +23,7 @@ from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DistributedError, DtypeError, EngineError, ShapeError, described
 from alpha.nn.module import Module
 from alpha.optim.hooks import register_optimizer_step_pre_hook
+from alpha.repeated import unchanged
 from alpha.tensor import Tensor
 
 _wrappers: weakref.WeakValueDictionary[int, DataParallel] = weakref.WeakValueDictionary()
@@ -326,30 +327,38 @@ class _Loop:
     # -- the shards ------------------------------------------------------------------------------------------------
 
     def parts(self, tensors: tuple[Tensor, ...]) -> Iterator[Any]:
+        """The shards' parts of tensors; what comes between them is done here."""
         owner = self.owner
-        several = self.held is not None or sum(shard.rows > 0 for shard in self.shards) > 1
-        before = owner._state.values() if several else []
-        for place, shard in enumerate(self.shards):
-            if not shard.rows and not owner._asks_empty:
-                self._skip(place)
-                continue
-            held = None if self.held is None else self.held.buffers[place]
-            if several:
-                owner._state.restore(before if held is None else held)
-            versions = owner._state.versions()
-            self.current, self.done = shard, False
-            parts = tuple([part_of(tensor, shard) for tensor in tensors])
-            with random.own_sequence(shard.random):
-                yield parts if len(parts) > 1 else parts[0]
-            if not self.done:
-                raise DistributedError(
-                    f"[split] expected par.backward(loss) once for each shard, got none for shard {shard.number}: call "
-                    "it in the loop, also where a loss is to be left out (times 0)"
-                )
-            self.current = None
-            self._note_buffers(place, shard, versions)
-            self.passed += 1
+        several = sum(shard.rows > 0 for shard in self.shards) > 1
+        before = owner._state.values() if several or self.held is not None else []
+        is_first = True
+        with unchanged(owner._params if several else ()):
+            for place, shard in enumerate(self.shards):
+                if not shard.rows and not owner._asks_empty:
+                    self._skip(place)
+                    continue
+                held = None if self.held is None else self.held.buffers[place]
+                if not is_first or held is not None:
+                    owner._state.restore(before if held is None else held)
+                is_first = False
+                yield from self._part(place, shard, tensors)
+                self.passed += 1
         self._end(before)
+
+    def _part(self, place: int, shard: Shard, tensors: tuple[Tensor, ...]) -> Iterator[Any]:
+        """A shard's part, and what follows once the caller is through with it."""
+        versions = self.owner._state.versions()
+        self.current, self.done = shard, False
+        parts = tuple([part_of(tensor, shard) for tensor in tensors])
+        with random.own_sequence(shard.random):
+            yield parts if len(parts) > 1 else parts[0]
+        if not self.done:
+            raise DistributedError(
+                f"[split] expected par.backward(loss) once for each shard, got none for shard {shard.number}: call it "
+                "in the loop, also where a loss is to be left out (times 0)"
+            )
+        self.current = None
+        self._note_buffers(place, shard, versions)
 
     def _skip(self, place: int) -> None:
         """A shard without rows: its gradients are nothing."""

@@ -287,6 +287,25 @@ def test_rounds_and_bytes_of_buckets(ranks: int) -> None:
     on_ranks(ranks, run)
 
 
+def test_packed_filters_are_kept_between_shards_and_dropped_after_the_last() -> None:
+    batch = batches((64,), 1)[0]
+
+    def run() -> tuple[list[int], list[int]]:
+        net = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1)).train()
+        par = dist.DataParallel(net, shards=4)
+        weight = net[2].weight
+        kept = []
+        for px, _ in par.split(*batch.part("float32")):
+            par.backward(par(px).square().mean())
+            kept.append(len(weight.storage.cache))
+        return kept, [len(param.storage.cache) for param in par.parameters()]
+
+    for ranks, wanted in ((1, True), (4, False)):
+        for kept, after in on_ranks(ranks, run):
+            assert any(kept) == wanted
+            assert not any(after)
+
+
 def test_a_deep_copy_is_wrapped_for_the_same_ranks() -> None:
     def run() -> bool:
         par = dist.DataParallel(mlp(), shards=2)

@@ -10,6 +10,7 @@ import numpy as np
 from alpha.autograd import is_inference
 from alpha.cpu.base import HostEngine
 from alpha.cpu.kernels import filters as kernels
+from alpha.repeated import is_unchanged
 from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -41,8 +42,9 @@ def kept(
     """The filters packed to a shape in some way; from the cache if they have not changed.
 
     Inference keeps packed filters with the filters' storage, and packs once. Training changes filters before their next
-    use, so nothing is kept; nor where a NumPy array shares the storage, and may change it unnoticed; nor of filters
-    that are not ``reused``: an activation that is multiplied once would take twice its memory while it lives.
+    use, so nothing is kept, but where several passes go through the same filters (``alpha.repeated``). Nor is it where
+    a NumPy array shares the storage, and may change it unnoticed; nor of filters that are not ``reused``: an activation
+    that is multiplied once would take twice its memory while it lives.
     """
     key = ("packed", how, w.offset, w.shape, w.strides, shape)
     found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
@@ -51,7 +53,7 @@ def kept(
     else:
         packed = engine.empty(shape, w.dtype)
         pack(packed)
-    if reused and serve_again(w):
+    if reused and (serve_again(w) or (is_unchanged(w.storage) and not w.storage.exported)):
         w.storage.cache[key] = (w.version, packed)
     return packed
 
