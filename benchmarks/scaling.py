@@ -73,10 +73,16 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         rows.append(_row(batch, parameters, times, messages))
     model = [_modelled(rows[-1], ranks) for ranks in RANKS]
     settings = {
-        "suite": "scaling", "engine": "cpu", "threads": 2, "dtype": "float32", "batches": list(args.batches), "repeats": args.repeats, "steps": args.steps,
-        "base_width": args.base_width, "network": {"bytes_per_s": NETWORK_BYTES_PER_S, "latency_s": NETWORK_LATENCY_S,
-        "overlap": OVERLAP},
-    }  # fmt: skip
+        "suite": "scaling",
+        "engine": "cpu",
+        "threads": 2,
+        "dtype": "float32",
+        "batches": list(args.batches),
+        "repeats": args.repeats,
+        "steps": args.steps,
+        "base_width": args.base_width,
+        "network": {"bytes_per_s": NETWORK_BYTES_PER_S, "latency_s": NETWORK_LATENCY_S, "overlap": OVERLAP},
+    }
     return {"settings": settings, "sums": messages, "rows": rows, "model": model}
 
 

@@ -1,4 +1,4 @@
-"""train_cifar10.py, of which one rank is killed after some steps when it is first run: see test_distributed_training.py.
+"""train_cifar10.py, of which one rank is killed after some steps of its first start: test_distributed_training.py.
 
 python killed_training.py RANK STEP ARGUMENTS
 """

@@ -31,9 +31,7 @@ def run(library: str, ranks: int, shards: int, threads: int) -> dict[str, str]:
     options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"] if library == "openmpi" else []
     program = [str(python), "-m", "tests.data_parallel", str(shards), str(threads), str(STEPS)]
     command = [str(python.with_name("mpiexec")), *options, "-n", str(ranks), *program]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, str] = json.loads(done.stdout.strip().splitlines()[-1])
     return found
