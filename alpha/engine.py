@@ -135,7 +135,7 @@ class Engine(ABC):
     @property
     def numerics(self) -> str:
         """What of this machine decides the bits of results: two engines that say the same compute the same."""
-        return self.name
+        return self.name.partition(":")[0]
 
     def recorder(self) -> Recorder | None:
         """What captures steps for ``alpha.graph``; None where a step is simply called."""

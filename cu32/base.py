@@ -119,6 +119,12 @@ class DeviceEngine(Engine):
         self._limit_constants()
         self._lock = threading.RLock()
 
+    @property
+    def numerics(self) -> str:
+        """The kind of device, by which algorithms are chosen and kernels compiled."""
+        device = self.device
+        return f"{device.name}, {device.architecture}, {device.multiprocessors} multiprocessors"
+
     def configure(self, *, memory: str | int | None = None, threads: int | None = None) -> None:
         super().configure(memory=memory, threads=threads)
         if memory is not None:

@@ -289,6 +289,33 @@ class Device:
                 "the process again; engine.sync(True) names the kernel that fails"
             ) from error
 
+    def new_stream(self) -> Any:
+        """A stream beside the engine's."""
+        with self.context() as driver:
+            return driver.Stream(1)
+
+    @contextmanager
+    def using(self, stream: Any, joins: bool = True) -> Iterator[None]:
+        """``with device.using(stream):`` the work of the block goes to a stream of ``new_stream``.
+
+        ``joins``: behind all that the engine's own stream has now.
+        """
+        own = self.stream
+        if joins:
+            here = self.event(timed=False).record()
+            with self._failures():
+                stream.wait_for_event(here._handle)
+        self.stream = stream
+        try:
+            yield
+        finally:
+            self.stream = own
+
+    def wait_for(self, event: Event) -> None:
+        """Makes the stream wait for a point in another one."""
+        with self._failures():
+            self.stream.wait_for_event(event._handle)
+
     def event(self, timed: bool = True) -> Event:
         """A point in the stream, to wait for or, ``timed``, to measure from."""
         with self.context() as driver:

@@ -119,6 +119,26 @@ def train(
     return digest(*state_of(net, optimizer), losses, alpha.rand(2))
 
 
+def train_on(engine: alpha.Engine, shards: int, sharded: bool) -> tuple[str, int]:
+    """Three steps on an engine, the optimizer and its gradients shared out or not.
+
+    Returns the digest of the weights, and the bytes of all buckets of gradients.
+    """
+    alpha.manual_seed(3)
+    net = mlp().to(engine)
+    par = dist.DataParallel(net, shards=shards, bucket_cap_mb=0.004)
+    optimizer: optim.Optimizer = optim.Adam(par.parameters(), lr=1e-2)
+    if sharded:
+        optimizer = optim.Sharded(optimizer, gradients=True)
+    for batch in batches((12, 7), 3):
+        x, y = batch.part("float32")
+        optimizer.zero_grad()
+        for px, py in par.split(x.to(engine), y.to(engine)):
+            par.backward(F.cross_entropy(par(px), py))
+        optimizer.step()
+    return digest(*[param.to("cpu") for param in net.parameters()], par.loss), 4 * sum(par._layout.lengths)
+
+
 def main() -> None:
     """From the command line, as one rank."""
     shards, threads, steps = map(int, sys.argv[1:])

@@ -29,6 +29,13 @@ def all_reduce(transport: Transport, sums: Array, tag: int, shards: int | None =
     return exchange(transport, sums, tag, shards, add)
 
 
+def _dense(transport: Transport, array: Any) -> Any:
+    """A dense copy of an array."""
+    copy = transport.room(array, array.shape)
+    copy[...] = array
+    return copy
+
+
 def _quietly(add: Any) -> Any:
     """The same function, which does not warn of infinities and NaN."""
 
@@ -49,7 +56,7 @@ def halve_and_double(transport: Transport, flat: Array, tag: int, add: Any) -> S
     rank, size = transport.rank, transport.size
     low, high, distance = 0, len(flat), 1
     spans: list[tuple[int, int]] = []
-    received = np.empty(-(-len(flat) // 2), flat.dtype)
+    received = transport.room(flat, (-(-len(flat) // 2),))
     while distance < size:
         peer, cut = rank ^ distance, low + (high - low) // 2
         keep, give = ((cut, high), (low, cut)) if rank & distance else ((low, cut), (cut, high))
@@ -74,10 +81,10 @@ def exchange(transport: Transport, sums: Array, tag: int, shards: int, add: Any)
     bounds = [peer * length // size for peer in range(size + 1)]
     others = [peer for peer in range(size) if peer != rank]
     first, end = bounds[rank], bounds[rank + 1]
-    parts = {peer: np.empty((len(nodes[peer]), end - first), sums.dtype) for peer in others}
-    sent = {peer: np.ascontiguousarray(sums[:, bounds[peer] : bounds[peer + 1]]) for peer in others}
+    parts = {peer: transport.room(sums, (len(nodes[peer]), end - first)) for peer in others}
+    sent = {peer: _dense(transport, sums[:, bounds[peer] : bounds[peer + 1]]) for peer in others}
     yield {peer: [transport.receive(parts[peer], peer, tag), transport.send(sent[peer], peer, tag)] for peer in others}
-    parts[rank] = sums[:, first:end].copy()
+    parts[rank] = _dense(transport, sums[:, first:end])
     whole = total({node: parts[peer][i] for peer in range(size) for i, node in enumerate(nodes[peer])}, shards, add)
     result = sums[0]
     result[first:end] = whole
@@ -118,7 +125,7 @@ def reduce_to(transport: Transport, sums: Array, owner: int, tag: int, shards: i
         yield from _all_to_one(transport, sums, owner, tag, shards, add)
         return
     mine, distance = sums[0], 1
-    received = np.empty_like(mine)
+    received = transport.room(mine, mine.shape)
     while distance < size:
         left = rank // (2 * distance) * 2 * distance
         holders = [_holder(first, distance, owner) for first in (left, left + distance)]
@@ -146,9 +153,9 @@ def _all_to_one(transport: Transport, sums: Array, owner: int, tag: int, shards:
     per_rank = shards // size
     nodes = {peer: cover(peer * per_rank, (peer + 1) * per_rank, shards) for peer in range(size)}
     others = [peer for peer in range(size) if peer != rank]
-    parts = {peer: np.empty((len(nodes[peer]), sums.shape[1]), sums.dtype) for peer in others}
+    parts = {peer: transport.room(sums, (len(nodes[peer]), sums.shape[1])) for peer in others}
     yield {peer: [transport.receive(parts[peer], peer, tag)] for peer in others}
-    parts[rank] = sums.copy()
+    parts[rank] = _dense(transport, sums)
     sums[0] = total({node: parts[peer][i] for peer in parts for i, node in enumerate(nodes[peer])}, shards, add)
 
 

@@ -17,6 +17,7 @@ from alpha.distributed import lifeline
 from alpha.distributed.agreement import compare, facts_of
 from alpha.distributed.buffers import Buffers
 from alpha.distributed.gradients import GradientSums, Layout, Sum, numbers
+from alpha.distributed.nccl import reach_gpus
 from alpha.distributed.shards import Division, Shard, divide, part_of, rows_of
 from alpha.distributed.world import World, current, find
 from alpha.dtypes import is_float
@@ -83,6 +84,7 @@ class DataParallel(Module):
         engine = self._params[0].engine
         lifeline.tell(shards=wanted)
         compare(world, facts_of(module, engine, wanted))
+        reach_gpus(world, engine)
         _take_from_main(world, [*self._params, *module.buffers()])
         self._cap = max(1, int(cap * 1e6))
         self._prepare()

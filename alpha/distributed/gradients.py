@@ -130,8 +130,8 @@ class GradientSums:
         while len(self.operations) < len(self.missing) and not self.missing[len(self.operations)]:
             self._send(len(self.operations))
         for bucket, operation in enumerate(self.operations):
-            if operation.advance() and not self._is_ours(bucket):
-                self.flats[bucket] = self.arrays[bucket] = None
+            if operation.advance() and self.arrays[bucket] is not self.flats[bucket] and not self._is_ours(bucket):
+                self.flats[bucket] = self.arrays[bucket] = None  # not of a GPU's, which its stream still uses
 
     def _is_ours(self, bucket: int) -> bool:
         """Whether this rank gets a bucket's sums."""
@@ -155,14 +155,12 @@ class GradientSums:
         return flat.strided(start + node * self.layout.lengths[bucket], param.shape, dense.strides)
 
     def _send(self, bucket: int) -> None:
+        """Begins a bucket's sum: of the tensor itself where it can travel, else of the host's view or copy of it."""
         flat = self._flat(bucket)
-        array = flat.engine.to_numpy(flat)
-        self.arrays[bucket] = array
-        owner = self.layout.owners[bucket]
-        if owner is None:
-            self.operations.append(self.world.sum(array, "gradients", self.shards))
-        else:
-            self.operations.append(self.world.sum_to(array, owner, "gradients", self.shards))
+        carrier = self.world.carriers.get(flat.engine.name)
+        sums = flat if carrier is not None else flat.engine.to_numpy(flat)
+        self.arrays[bucket] = sums
+        self.operations.append(self.world.sum_gradients(sums, self.shards, self.layout.owners[bucket], carrier))
 
     def finish(self) -> dict[Tensor, Tensor]:
         """Waits for the sums; for each parameter whose gradient is this rank's a tensor that nobody else holds."""
@@ -173,9 +171,9 @@ class GradientSums:
             if not self._is_ours(bucket):
                 self.flats[bucket] = self.arrays[bucket] = None
                 continue
-            flat, array = self._flat(bucket), self.arrays[bucket]
-            if array.__array_interface__["data"][0] != flat.address:  # the host cannot reach the engine's memory
-                flat.engine.copy(flat.engine.from_numpy(array), flat)
+            flat, sums = self._flat(bucket), self.arrays[bucket]
+            if sums is not flat and sums.__array_interface__["data"][0] != flat.address:  # a copy on the host
+                flat.engine.copy(flat.engine.from_numpy(sums), flat)
         return {
             param: self._place(param, 0) for param, (bucket, _) in self.layout.places.items() if self._is_ours(bucket)
         }

@@ -11,7 +11,7 @@ import numpy as np
 
 from alpha import engines, random
 from alpha.arguments import number, whole
-from alpha.distributed import lifeline
+from alpha.distributed import lifeline, nccl
 from alpha.distributed.mpi import MPITransport
 from alpha.distributed.transport import Alone, Transport
 from alpha.distributed.unlaunched import EndWatch
@@ -38,8 +38,9 @@ def init(backend: str | None = None, timeout: float | None = None) -> World:
     one rank ends all.
 
     Args:
-        backend: ``"mpi"``, which needs mpi4py and an MPI library; ``"alone"``; by default the first where a launcher of
-            MPI programs started this process.
+        backend: ``"mpi"``, which needs mpi4py and an MPI library; ``"nccl"``, which beside these needs nccl4py, and has
+            gradients on GPUs travel from one to the other, and not through the host; ``"alone"``. By default this is
+            "alone" unless a launcher of MPI programs started this process, and NCCL is used where all ranks have it.
         timeout: seconds after which an operation that some rank did not take part in is an error; by default the
             launcher's --timeout, or 1800.
 
@@ -49,11 +50,13 @@ def init(backend: str | None = None, timeout: float | None = None) -> World:
     timeout = number("init", "timeout", _default_timeout() if timeout is None else timeout)
     if not timeout > 0:
         raise ArgumentError(f"[init] expected timeout > 0 seconds, got {timeout}")
-    if backend not in (None, "mpi", "alone"):
-        raise ArgumentError(f'[init] expected backend as "mpi", "alone" or None, got {described(backend)}')
+    if backend not in (None, "mpi", "nccl", "alone"):
+        raise ArgumentError(f'[init] expected backend as "mpi", "nccl", "alone" or None, got {described(backend)}')
     if find() is not None:
         raise DistributedError("[init] expected to be called once, got a second call: call dist.shutdown() between")
-    world = World(_transport(backend), timeout)
+    if backend == "nccl":
+        nccl.load()
+    world = World(_transport(backend), timeout, backend)
     state = random.get_state()
     sequence = np.array([state["seed"], state["offset"]], np.uint64)
     world.broadcast(sequence, name="start").finish()
@@ -101,6 +104,8 @@ def shutdown() -> None:
     world = find()
     if world is not None:
         set_process_world(None)
+        for carrier in world.carriers.values():
+            carrier.close()
         world.transport.close()
 
 

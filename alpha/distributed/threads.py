@@ -119,7 +119,7 @@ def run_in_threads(function: Callable[..., Any], ranks: int, *args: Any, timeout
 
     def run(rank: int) -> None:
         try:
-            with random.own_sequence(state), entered(World(ThreadTransport(hub, rank), timeout)):
+            with random.own_sequence(state), entered(World(ThreadTransport(hub, rank), timeout, "mpi")):
                 results[rank] = function(*args)
         except BaseException as error:
             hub.fail(rank, error)

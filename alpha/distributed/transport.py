@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,24 @@ class Transport(ABC):
     @abstractmethod
     def waiting_tag(self, peer: int) -> int | None:
         """The tag of a message from a rank that nobody here has asked for yet; None where there is none."""
+
+    def flush(self) -> None:  # noqa: B027
+        """Begins the messages that were asked for since the last call, where they are not begun one by one."""
+
+    def room(self, like: Any, shape: Sequence[int]) -> Any:
+        """Memory for messages, of an array's dtype."""
+        return np.empty(shape, like.dtype)
+
+    def running(self) -> AbstractContextManager[None]:
+        """Surrounds the steps of an operation."""
+        return nullcontext()
+
+    def mark(self) -> Any:
+        """What ``join`` needs to know of the operations so far."""
+        return None
+
+    def join(self, mark: Any) -> None:  # noqa: B027
+        """Lets what comes next find the results of operations up to a mark."""
 
     def pause(self, looks: int) -> None:
         """Passes some time between two looks at messages, of which there were so many already."""

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
@@ -48,19 +48,27 @@ class World:
         timeout: seconds after which an operation that some rank did not take part in is an error.
         events: of ``dist.trace``, else None.
         begun: how many operations this rank has begun.
+        backend: how gradients on GPUs travel: "nccl", "mpi" for through the host, None for the first where it is there.
     """
 
-    def __init__(self, transport: Transport, timeout: float = 1800.0) -> None:
-        self.transport, self.timeout = transport, timeout
+    def __init__(self, transport: Transport, timeout: float = 1800.0, backend: str | None = None) -> None:
+        self.transport, self.timeout, self.backend = transport, timeout, backend
         self.rank, self.size = transport.rank, transport.size
         self.events: list[Event] | None = None
         self.begun = 0
         self.process = os.getpid()
         self.open: Any = None  # a loop over shards that is under way
+        self.carriers: dict[str, Transport] = {}  # of tensors on GPUs, by their engines' names
 
     # -- operations ----------------------------------------------------------------------------------------------
 
-    def begin(self, name: str, array: Array, make: Callable[[Transport, int], collectives.Steps]) -> Operation:
+    def begin(
+        self,
+        name: str,
+        array: Any,
+        make: Callable[[Transport, int], collectives.Steps],
+        transport: Transport | None = None,
+    ) -> Operation:
         """Begins an operation; all ranks begin the same ones in the same order."""
         if os.getpid() != self.process:
             raise DistributedError(
@@ -69,7 +77,7 @@ class World:
             )
         number, self.begun = self.begun, self.begun + 1
         tag = (number * len(OPERATIONS) + OPERATIONS.index(name)) % (self.transport.tags // 16 * 16)
-        return Operation(self, name, number, tag, array.nbytes, make)
+        return Operation(self, name, number, tag, array.nbytes, make, transport or self.transport)
 
     def sum(self, array: Array, name: str = "all_reduce", shards: int | None = None, add: Any = np.add) -> Operation:
         """Begins a sum over all ranks, which replaces ``array`` (nodes, length): see ``collectives.all_reduce``."""
@@ -81,11 +89,20 @@ class World:
         """Begins handing one rank's array, dense and of one axis, to all."""
         return self.begin(name, array, lambda transport, tag: collectives.broadcast(transport, array, source, tag))
 
-    def sum_to(self, array: Array, owner: int, name: str, shards: int) -> Operation:
-        """Begins a sum over all ranks that one of them gets: see ``collectives.reduce_to``."""
-        return self.begin(
-            name, array, lambda transport, tag: collectives.reduce_to(transport, array, owner, tag, shards)
-        )
+    def sum_gradients(self, sums: Any, shards: int, owner: int | None, carrier: Transport | None = None) -> Operation:
+        """Begins a sum over all ranks, which all get or one.
+
+        Args:
+            sums: (nodes, length): as for ``sum``; an array, or a tensor that ``carrier`` takes to the other ranks.
+        """
+
+        def make(transport: Transport, tag: int) -> collectives.Steps:
+            add = np.add if carrier is None else _add_tensors
+            if owner is None:
+                return collectives.all_reduce(transport, sums, tag, shards, add)
+            return collectives.reduce_to(transport, sums, owner, tag, shards, add)
+
+        return self.begin("gradients", sums, make, carrier)
 
     def gather(self, array: Array, bounds: list[int], name: str) -> Operation:
         """Begins handing round the segments of an array of one axis: see ``collectives.gather``."""
@@ -131,11 +148,16 @@ class World:
         return f"World(rank {self.rank} of {self.size}, {self.transport.name})"
 
 
+def _add_tensors(first: Any, second: Any, out: Any) -> Any:
+    return out.engine.elementwise("add", first, second, out=out)
+
+
 class Operation:
     """One operation of all ranks, which goes on whenever it is looked at.
 
     Attributes:
-        done: whether it is through on this rank.
+        done: whether it is through on this rank, or on a GPU will be in the order of a stream.
+        is_joined: whether what comes next finds its result: ``finish`` was called.
     """
 
     def __init__(
@@ -146,15 +168,26 @@ class Operation:
         tag: int,
         nbytes: int,
         make: Callable[[Transport, int], collectives.Steps],
+        transport: Transport,
     ) -> None:
         self.world, self.name, self.number, self.nbytes, self.tag = world, name, number, nbytes, tag
-        self.done = False
+        self.done = self.is_joined = False
         self._waiting: dict[int, list[Pending]] = {}
-        self._steps = make(_Counting(world, self), tag)
+        self._transport = transport
+        self._steps = make(_Counting(world, self, transport), tag)
+        self._mark: Any = None
         self.advance()
 
     def advance(self) -> bool:
         """Goes on as far as that goes without waiting; returns ``done``."""
+        if not self.done:
+            with self._transport.running():
+                self._go_on()
+            if self.done:
+                self._mark = self._transport.mark()
+        return self.done
+
+    def _go_on(self) -> None:
         while not self.done:
             try:
                 self._waiting = {
@@ -167,16 +200,19 @@ class Operation:
                     f"{', '.join(map(str, self._waiting))}: pass arrays of one shape and dtype"
                 ) from error
             if self._waiting:
-                return False
+                return
             try:
                 self._waiting = next(self._steps)
+                self._transport.flush()
             except StopIteration:
                 self.done = True
                 self.world.note("end", self.name, self.number)
-        return True
 
     def finish(self) -> Self:
-        """Waits until it is through; DistributedError after the world's ``timeout``. Returns self."""
+        """Waits until it is through; DistributedError after the world's ``timeout``. Returns self.
+
+        Of tensors on a GPU the engine's stream waits, and not the host.
+        """
         looks, end = 0, time.monotonic() + self.world.timeout
         while not self.advance():
             self.world.transport.pause(looks)
@@ -185,6 +221,9 @@ class Operation:
                 self._check_peers()
                 if time.monotonic() > end:
                     raise DistributedError(self._missed())
+        if not self.is_joined:
+            self._transport.join(self._mark)
+            self.is_joined, self._mark = True, None
         return self
 
     def _check_peers(self) -> None:
@@ -230,14 +269,9 @@ class Operation:
 class _Counting(Transport):
     """A transport that notes what an operation sends."""
 
-    def __init__(self, world: World, operation: Operation) -> None:
-        self._world, self._operation, self._transport = world, operation, world.transport
-        self.name, self.rank, self.size, self.tags = (
-            self._transport.name,
-            world.rank,
-            world.size,
-            self._transport.tags,
-        )
+    def __init__(self, world: World, operation: Operation, transport: Transport) -> None:
+        self._world, self._operation, self._transport = world, operation, transport
+        self.name, self.rank, self.size, self.tags = transport.name, world.rank, world.size, transport.tags
 
     def send(self, array: Array, peer: int, tag: int) -> Pending:
         self._world.note("send", self._operation.name, self._operation.number, array.nbytes)
@@ -248,6 +282,9 @@ class _Counting(Transport):
 
     def waiting_tag(self, peer: int) -> int | None:
         return self._transport.waiting_tag(peer)
+
+    def room(self, like: Any, shape: Sequence[int]) -> Any:
+        return self._transport.room(like, shape)
 
 
 # -- the world of a process, or of a thread --------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,13 @@ def test_wrong_arguments(name: str) -> None:
     call, error = BAD[name]
     with pytest.raises(error, match=r"^\[\w+\] expected .*, got"):
         call()
+
+
+@pytest.mark.skipif(find_spec("nccl") is not None, reason="NCCL is here")
+def test_without_nccl_it_is_missed_at_once() -> None:
+    with pytest.raises(DistributedError, match=r"^\[init\] expected nccl4py, .*, got .*: pip install"):
+        dist.init("nccl")
+    assert not dist.is_initialized()
 
 
 BAD_TENSORS: dict[str, tuple[Any, type[AlphaError]]] = {
