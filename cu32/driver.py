@@ -300,7 +300,7 @@ class Device:
 
         ``joins``: behind all that the engine's own stream has now.
         """
-        own = self.stream
+        engine_stream = self.stream
         if joins:
             here = self.event(timed=False).record()
             with self._failures():
@@ -309,7 +309,7 @@ class Device:
         try:
             yield
         finally:
-            self.stream = own
+            self.stream = engine_stream
 
     def wait_for(self, event: Event) -> None:
         """Makes the stream wait for a point in another one."""
