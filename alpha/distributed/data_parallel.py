@@ -10,21 +10,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from alpha import random
 from alpha.arguments import number, whole
-from alpha.autograd.walk import Walk, seed, walk_from
 from alpha.distributed import lifeline
 from alpha.distributed.agreement import compare, facts_of
 from alpha.distributed.buffers import Buffers
-from alpha.distributed.gradients import GradientSums, Layout, Sum, numbers
+from alpha.distributed.gradients import Layout
+from alpha.distributed.loop import Held, Loop
 from alpha.distributed.nccl import reach_gpus
-from alpha.distributed.shards import Division, Shard, divide, part_of, rows_of
+from alpha.distributed.shards import divide, rows_of
 from alpha.distributed.world import World, current, find
 from alpha.dtypes import is_float
-from alpha.errors import ArgumentError, DistributedError, DtypeError, EngineError, ShapeError, described
+from alpha.errors import ArgumentError, DistributedError, DtypeError, EngineError, described
 from alpha.nn.module import Module
 from alpha.optim.hooks import register_optimizer_step_pre_hook
-from alpha.repeated import unchanged
 from alpha.tensor import Tensor
 
 _wrappers: weakref.WeakValueDictionary[int, DataParallel] = weakref.WeakValueDictionary()
@@ -103,9 +101,9 @@ class DataParallel(Module):
         self._layout = Layout(self._params, self._cap, self._world.size)
         self._state = Buffers(self.module)
         self._is_held = False
-        self._held: _Held | None = None
+        self._held: Held | None = None
         self._asks_empty = any(getattr(layer, "is_synchronized", False) for layer in self.module.modules())
-        self._loop: _Loop | None = None
+        self._loop: Loop | None = None
         for param in self._params:
             _wrappers[id(param)] = self
 
@@ -146,7 +144,7 @@ class DataParallel(Module):
         division = divide(self._world, rows, self.shards, self._asked_to_stop or lifeline.interrupt_requested())
         self.stopping = self.stopping or division.stops
         self.rows = division.rows
-        self._loop = self._world.open = _Loop(self, division)
+        self._loop = self._world.open = Loop(self, division)
         return self._loop.parts(tensors)
 
     def request_stop(self) -> None:
@@ -204,7 +202,7 @@ class DataParallel(Module):
                 f"[step] expected all shards of the batch to be through, got {self._loop.passed} of "
                 f"{len(self._loop.shards)}: call step() behind the loop over par.split(...), and do not leave it early"
             )
-        if self._held is not None and self._held.is_in_force(self._params):
+        if self._held is not None and self._held.is_in_force():
             raise DistributedError(
                 "[step] expected gradients of all ranks, got those of this one that were added up within no_sync(): "
                 "let the last loop over par.split(...) before a step be outside of it"
@@ -266,216 +264,3 @@ def _take_from_main(world: World, tensors: list[Tensor]) -> None:
         start += array.nbytes
         tensor.engine.copy(tensor.engine.from_numpy(values), tensor.detach())
         tensor.storage.touch()
-
-
-class _Held:
-    """Gradients of this rank's shards that were added up within ``no_sync``, and what else waits with them.
-
-    Attributes:
-        sums: for each shard, the gradients by parameter.
-        buffers: for each shard, the buffers as it left them.
-        before: the parameters' gradients before.
-        shown: what the parameters' ``.grad`` was set to meanwhile.
-    """
-
-    def __init__(self, params: list[Tensor], shards: int) -> None:
-        self.sums: list[dict[Tensor, Tensor]] = [{} for _ in range(shards)]
-        self.buffers: list[list[Tensor] | None] = [None] * shards
-        self.before = {param: param.grad for param in params}
-        self.shown: dict[Tensor, Tensor | None] = {}
-
-    def show(self, params: list[Tensor]) -> None:
-        """Lets ``.grad`` hold the sum over this rank's shards, and what it held before."""
-        for param in params:
-            parts = [sums[param] for sums in self.sums if param in sums]
-            before = self.before[param]
-            shown = before
-            for part in parts:
-                shown = part.clone() if shown is None else shown + part
-            param.grad = self.shown[param] = shown
-
-    def is_in_force(self, params: list[Tensor]) -> bool:
-        """Whether nobody has dropped the gradients since."""
-        return all(param.grad is self.shown.get(param, param.grad) for param in params)
-
-
-class _Loop:
-    """A loop over this rank's shards of a global batch.
-
-    Attributes:
-        shards: this rank's.
-        passed: how many of them are through.
-    """
-
-    def __init__(self, owner: DataParallel, division: Division) -> None:
-        self.owner, self.world, self.division = owner, owner._world, division
-        self.shards, self.passed = division.shards, 0
-        self.shards_here = len(self.shards)
-        held = owner._held
-        if held is not None and not held.is_in_force(owner._params):
-            held = owner._held = None
-        self.held = held
-        self.keeps = owner._is_held
-        if self.keeps and self.held is None:
-            self.held = owner._held = _Held(owner._params, len(self.shards))
-        self.sums = None if self.keeps else GradientSums(self.world, owner._layout, owner.shards)
-        self.current: Shard | None = None
-        self.done = False  # whether the current shard has had its backward
-        self.losses = [0.0] * len(self.shards)
-        self.used: list[set[int]] = [set() for _ in self.shards]
-        self.rows: list[Any] = [np.zeros(owner._state.length) for _ in self.shards]
-        self.first: list[Tensor] | None = None
-
-    # -- the shards ------------------------------------------------------------------------------------------------
-
-    def parts(self, tensors: tuple[Tensor, ...]) -> Iterator[Any]:
-        """The shards' parts of tensors; what comes between them is done here."""
-        owner = self.owner
-        several = sum(shard.rows > 0 for shard in self.shards) > 1
-        before = owner._state.values() if several or self.held is not None else []
-        is_first = True
-        with unchanged(owner._params if several else ()):
-            for place, shard in enumerate(self.shards):
-                if not shard.rows and not owner._asks_empty:
-                    self._skip(place)
-                    continue
-                held = None if self.held is None else self.held.buffers[place]
-                if not is_first or held is not None:
-                    owner._state.restore(before if held is None else held)
-                is_first = False
-                yield from self._part(place, shard, tensors)
-                self.passed += 1
-        self._end(before)
-
-    def _part(self, place: int, shard: Shard, tensors: tuple[Tensor, ...]) -> Iterator[Any]:
-        """A shard's part, and what follows once the caller is through with it."""
-        versions = self.owner._state.versions()
-        self.current, self.done = shard, False
-        parts = tuple([part_of(tensor, shard) for tensor in tensors])
-        with random.own_sequence(shard.random):
-            yield parts if len(parts) > 1 else parts[0]
-        if not self.done:
-            raise DistributedError(
-                f"[split] expected par.backward(loss) once for each shard, got none for shard {shard.number}: call it "
-                "in the loop, also where a loss is to be left out (times 0)"
-            )
-        self.current = None
-        self._note_buffers(place, shard, versions)
-
-    def _skip(self, place: int) -> None:
-        """A shard without rows: its gradients are nothing."""
-        for param in self.owner._params:
-            self._take(param, place, None)
-        self.passed += 1
-
-    def _note_buffers(self, place: int, shard: Shard, versions: list[int]) -> None:
-        buffers = self.owner._state
-        if not buffers.all or self.owner.shards == 1:
-            return
-        self.rows[place] = buffers.row(shard.weight, versions)
-        if shard.number == self.division.first:
-            self.first = buffers.values()
-        if self.held is not None:
-            self.held.buffers[place] = buffers.values()
-
-    # -- gradients -------------------------------------------------------------------------------------------------
-
-    def backward(self, loss: Tensor) -> None:
-        shard = self.current
-        if shard is None or self.done:
-            raise DistributedError(
-                "[DataParallel.backward] expected one loss for each shard, got a second one: add them up and call it "
-                "once"
-            )
-        seed("DataParallel.backward", loss, None)
-        if loss.dtype != self.owner._params[0].dtype:
-            raise DtypeError(
-                f"[DataParallel.backward] expected a loss of {self.owner._params[0].dtype} as the parameters, got "
-                f"{loss.dtype}: cast it"
-            )
-        place = shard.number - self.shards[0].number
-        start = loss.engine.full(loss.shape, shard.weight, loss.dtype)
-        left = set(self.owner._params)
-
-        def taker(param: Tensor) -> Any:
-            def take(gradient: Tensor, owned: bool) -> None:
-                left.discard(param)
-                self.used[place].add(id(param))
-                self._take(param, place, (gradient, owned))
-
-            return take
-
-        walk = Walk(False)
-        walk.completes = {param: taker(param) for param in left}
-        walk_from([(loss, start)], walk)
-        self.done = True
-        self.world.note("backward")
-        for param in self.owner._params:
-            if param in left:
-                self._take(param, place, None)
-        self.losses[place] = float(loss) * shard.weight if shard.rows else 0.0
-
-    def _take(self, param: Tensor, place: int, gradient: Sum | None) -> None:
-        """Takes a parameter's gradient of a shard; adds what was held for that shard before."""
-        if self.held is not None:
-            kept = self.held.sums[place]
-            if param in kept and gradient is not None:
-                gradient = param.engine.elementwise("add", kept[param], gradient[0]), True
-            elif param in kept:
-                gradient = kept[param], False
-            if self.keeps:
-                if gradient is not None:
-                    kept[param] = gradient[0]
-                return
-        if self.sums is not None:
-            self.sums.arrived(param, place, gradient)
-
-    # -- the end ---------------------------------------------------------------------------------------------------
-
-    def _end(self, before: list[Tensor]) -> None:
-        """Waits for the sums, sets gradients and buffers."""
-        owner, world = self.owner, self.world
-        if self.keeps:
-            assert self.held is not None
-            self.held.show(owner._params)
-            owner._state.restore(before)
-            owner.loss = None
-            owner._loop = world.open = None
-            return
-        assert self.sums is not None
-        found = self.sums.finish()
-        total = numbers(world, [self._row(place) for place in range(len(self.shards))], owner.shards)
-        count = len(owner._params)
-        used, buffers = total[1 : count + 1] > 0, total[count + 1 :]
-        if owner._state.all and owner.shards > 1:
-            per_rank = owner.shards // world.size
-            if before:
-                owner._state.restore(before)
-            owner._state.fold(world, buffers, self.division.first // per_rank, self.first)
-        held, owner._held = self.held, None
-        for param, is_used in zip(owner._params, used, strict=True):
-            if held is not None:
-                param.grad = held.before[param]
-            if is_used and param in found:
-                _give(param, found[param])
-        owner.loss = float(total[0])
-        owner._loop = world.open = None
-
-    def _row(self, place: int) -> Any:
-        """What a shard tells besides its gradients: its loss, which parameters it used, its buffers."""
-        used = self.used[place]
-        kept = {} if self.held is None else self.held.sums[place]
-        flags = [float(id(param) in used or param in kept) for param in self.owner._params]
-        return np.concatenate([[self.losses[place]], flags, self.rows[place]])
-
-
-def _give(param: Tensor, gradient: Tensor) -> None:
-    """Adds a gradient to a parameter's."""
-    before = param.grad
-    if before is None:
-        param.grad = gradient
-    elif before.shape != gradient.shape or before.engine is not gradient.engine:
-        raise ShapeError(f"[split] expected a .grad of shape {gradient.shape}, got {before.shape}: set it to None")
-    else:
-        before.engine.elementwise("add", before, gradient, out=before)
-        before.storage.touch()

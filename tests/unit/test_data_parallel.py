@@ -219,7 +219,8 @@ def test_no_sync_sends_no_gradients_and_adds_up() -> None:
             near(found, wanted)
 
 
-def test_zero_grad_drops_what_no_sync_added_up() -> None:
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_drops_what_no_sync_added_up(set_to_none: bool) -> None:
     data = batches((8, 7), 2)
 
     def run() -> list[Array]:
@@ -229,7 +230,7 @@ def test_zero_grad_drops_what_no_sync_added_up() -> None:
         with par.no_sync():
             for px, py in par.split(*data[0].part("float64")):
                 par.backward(F.cross_entropy(par(px), py))
-        par.zero_grad()
+        par.zero_grad(set_to_none)
         for px, py in par.split(*data[1].part("float64")):
             par.backward(F.cross_entropy(par(px), py))
         return [np.array(param.grad) for param in net.parameters()]
@@ -379,6 +380,15 @@ def step_after_no_sync() -> None:
     optimizer.step()
 
 
+def clip_within_no_sync() -> None:
+    par = wrapped(2)
+    with par.no_sync():
+        for px, py in par.split(*batches((8,), 1)[0].part("float32")):
+            par.backward(F.cross_entropy(par(px), py))
+    nn.utils.clip_grad_norm_(par.parameters(), 1e-3)
+    par.split(*batches((8,), 1)[0].part("float32"))
+
+
 def no_backward() -> None:
     par = wrapped(4)
     for px, py in par.split(*batches((8,), 1)[0].part("float32")):
@@ -471,6 +481,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[AlphaError], str]] = {
     "step after leaving early": (step_after_leaving_early, DistributedError, "got 0 of 2"),
     "split after leaving early": (split_after_leaving_early, DistributedError, "do not leave it early"),
     "step after no_sync": (step_after_no_sync, DistributedError, "no_sync"),
+    "clipping too early": (clip_within_no_sync, DistributedError, "left alone"),
     "no backward": (no_backward, DistributedError, "got none for shard"),
     "two backwards": (two_backwards, DistributedError, "a second one"),
     "outside the loop": (outside_the_loop, DistributedError, "outside the loop"),
