@@ -55,7 +55,17 @@ def resnet() -> nn.Module:
     return nn.models.resnet18(10, base_width=8)
 
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {"everything": Everything, "mlp": mlp, "resnet": resnet}
+def wide() -> nn.Module:
+    """With a gradient so large that it travels alone."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(90, 4096), nn.ReLU(), nn.Linear(4096, 10))
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "everything": Everything,
+    "mlp": mlp,
+    "resnet": resnet,
+    "wide": wide,
+}
 
 
 class Batch(NamedTuple):

@@ -9,10 +9,13 @@ import numpy as np
 
 from alpha.distributed.tree import additions, cover
 from alpha.distributed.world import Operation, World
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, dense_strides
 
 _ALIGNMENT = 16
 """Elements of which a parameter's place in a bucket is a multiple."""
+
+_ALONE_BYTES = 1 << 20
+"""A gradient of so many bytes travels alone, from the memory in which backward made it."""
 
 Sum = tuple[Tensor, bool]
 """A sum of some shards' gradients, and whether nobody else holds it; None for shards that gave no gradient."""
@@ -45,6 +48,10 @@ class Layout:
         for place, param in enumerate(reversed(params)):
             owner = None if owners is None else owners[param]
             bucket = latest.get(owner)
+            if param.nbytes >= _ALONE_BYTES and param.numel() % (_ALIGNMENT * size) == 0:
+                buckets.append([param])
+                order[id(buckets[-1])] = place
+                continue
             if bucket is None or (lengths[id(bucket)] + _room(param)) * param.itemsize > nbytes:
                 bucket = latest[owner] = []
                 buckets.append(bucket)
@@ -119,6 +126,7 @@ class GradientSums:
 
     def _put(self, param: Tensor, stack: list[Sum | None]) -> None:
         """Lays a parameter's sums into its bucket, and sends the buckets that are full, in order."""
+        self._adopt(param, stack)
         for node, found in enumerate(stack):
             place = self._place(param, node)
             if found is None:
@@ -132,6 +140,16 @@ class GradientSums:
         for bucket, operation in enumerate(self.operations):
             if operation.advance() and self.arrays[bucket] is not self.flats[bucket] and not self._is_ours(bucket):
                 self.flats[bucket] = self.arrays[bucket] = None  # not of a GPU's, which its stream still uses
+
+    def _adopt(self, param: Tensor, stack: list[Sum | None]) -> None:
+        """Makes a gradient that nobody else holds its bucket's memory, where it is the only one there."""
+        bucket, found = self.layout.places[param][0], stack[0]
+        if self.nodes > 1 or found is None or self.flats[bucket] is not None or len(self.layout.buckets[bucket]) > 1:
+            return
+        gradient, owned = found
+        if owned and gradient.numel() == self.layout.lengths[bucket] and gradient.strides == _strides_of(param):
+            length = gradient.numel()
+            self.flats[bucket] = gradient.strided(gradient.offset, (1, length), (length, 1))
 
     def _is_ours(self, bucket: int) -> bool:
         """Whether this rank gets a bucket's sums."""
@@ -151,8 +169,7 @@ class GradientSums:
         """Where a parameter's gradient lies in its bucket, shaped and ordered as the parameter."""
         bucket, start = self.layout.places[param]
         flat = self._flat(bucket)
-        dense = param.engine.empty_like(param) if not param.is_contiguous(param.memory_order()) else param
-        return flat.strided(start + node * self.layout.lengths[bucket], param.shape, dense.strides)
+        return flat.strided(flat.offset + start + node * self.layout.lengths[bucket], param.shape, _strides_of(param))
 
     def _send(self, bucket: int) -> None:
         """Begins a bucket's sum: of the tensor itself where it can travel, else of the host's view or copy of it."""
@@ -177,6 +194,11 @@ class GradientSums:
         return {
             param: self._place(param, 0) for param, (bucket, _) in self.layout.places.items() if self._is_ours(bucket)
         }
+
+
+def _strides_of(param: Tensor) -> tuple[int, ...]:
+    """Strides without gaps in a parameter's memory order."""
+    return dense_strides(param.shape, param.memory_order())
 
 
 def _added(first: Sum | None, second: Sum | None, into: Tensor | None) -> Sum | None:

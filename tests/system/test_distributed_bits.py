@@ -39,7 +39,7 @@ def run(library: str, ranks: int, shards: int, threads: int) -> dict[str, str]:
 
 def test_one_set_of_bits_with_4_shards() -> None:
     wanted = run("mpich", 1, 4, 1)
-    assert set(wanted) == {"everything", "mlp", "resnet"}
+    assert set(wanted) == {"everything", "mlp", "resnet", "wide"}
     for ranks, threads in ((1, 2), (2, 1), (2, 2), (4, 1), (4, 2)):
         assert run("mpich", ranks, 4, threads) == wanted
 

@@ -20,7 +20,7 @@ from alpha import nn, optim
 from alpha.distributed.world import current
 from alpha.errors import AlphaError, ArgumentError, DistributedError, DtypeError, EngineError, GraphError, ShapeError
 from alpha.nn import functional as F
-from tests.data_parallel import Batch, Everything, batches, digest, mlp, state_of, train
+from tests.data_parallel import Batch, Everything, batches, digest, mlp, state_of, train, wide
 
 Array = np.ndarray[Any, Any]
 
@@ -44,6 +44,24 @@ def test_one_set_of_bits_on_any_number_of_ranks(network: str, shards: int, ranks
 
 def test_one_set_of_bits_on_64_ranks() -> None:
     assert len({digest for n in (1, 8, 64) for digest in on_ranks(n, train, "mlp", 64, (70, 64, 30), 5)}) == 1
+
+
+@pytest.mark.parametrize(("shards", "ranks"), [(4, (1, 2, 4)), (6, (1, 2, 3)), (2, (2, 1))])
+def test_one_set_of_bits_where_a_gradient_travels_alone(shards: int, ranks: tuple[int, ...]) -> None:
+    assert len({digest for n in ranks for digest in on_ranks(n, train, "wide", shards, (13, 1), 4)}) == 1
+
+
+def test_a_large_gradient_is_sent_from_where_it_was_made() -> None:
+    def run() -> bool:
+        net = wide()
+        par = dist.DataParallel(net)
+        made = []
+        net[1].weight.register_hook(lambda gradient: made.append(gradient.storage))
+        for px, py in par.split(*batches((8,), 1)[0].part("float32")):
+            par.backward(F.cross_entropy(par(px), py))
+        return net[1].weight.grad.storage is made[0]
+
+    assert all(on_ranks(2, run))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
