@@ -328,8 +328,14 @@ def _scaling(result: dict[str, Any]) -> list[str]:
         f"{1e6 * scaling.NETWORK_LATENCY_S:g} us between them, sums beside backward for half of a step."
     )
     table = disturbance.with_rounds_of(scaling.table(result), result["rows"])
-    sums = ["Sums over two ranks of this machine:", _markdown(scaling.sums_table(result))]
-    return [note, _markdown(table), *sums, model, _markdown(scaling.model_table(result))]
+    sums = ", ".join(f"{row['nbytes']} bytes in {row['ms']:.3f} ms" for row in result["sums"])
+    efficiencies = ", ".join(f"{row['ranks']} ranks {100 * row['efficiency']:.0f} %" for row in result["model"])
+    return [
+        note,
+        _markdown(table),
+        f"Sums over two ranks of this machine, medians of one run: {sums}.",
+        f"{model} The efficiencies: {efficiencies}.",
+    ]
 
 
 def _fast_recipe(result: dict[str, Any]) -> list[str]:
