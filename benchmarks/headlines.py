@@ -252,7 +252,7 @@ def _scaling_headlines(report: Report) -> list[Headline]:
     found = []
     for row in report.result["rows"]:
         medians = {name: f"{ms:.0f} ms" for name, ms in row["medians_ms"].items()}
-        title = f"{_lower(report.title)}, batch {row['batch']}: two ranks"
+        title = f"{_lower(report.title)}, batch {row['batch']}"
         ratio = 1 / row["ranks_to_process"]
         rounds = disturbance.told([row])
         found.append(Headline(title, medians["2 ranks"], "one process", medians["1 process"], ratio, rounds=rounds))

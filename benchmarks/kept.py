@@ -82,7 +82,7 @@ class Report:
             plural = "s" if threads > 1 else ""
             return f"Training steps of programs in PyTorch's words, {threads} thread{plural}{self.place}"
         if self.kind == "scaling":
-            return f"Training steps of the paper's ResNet18 by one process and by two ranks{self.place}"
+            return f"Training of resnet18 by two ranks{self.place}"
         if self.kind == "first seconds":
             return f"The first seconds of a training, at revision {settings['revision']}{self.place}"
         if self.kind == "algorithms":

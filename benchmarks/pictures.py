@@ -86,7 +86,7 @@ def _ratios(reports: Sequence[Report]) -> Figure:
     """A bar from 1 for each ratio of README's table, on a logarithmic axis: half and twice the time are as long."""
     compared = [one for one in headlines(reports) if one.ratio is not None]
     rows = [(f"{one.title}\nbeside {one.opponent}", one.ratio or 0.0) for one in compared]
-    figure = _figure(7, 0.6 + 0.42 * max(1, len(rows)))
+    figure = _figure(12, 0.6 + 0.42 * max(1, len(rows)))
     axes = figure.subplots()
     places = range(len(rows))
     colours = [OURS if ratio >= 1 else THEIRS for _, ratio in rows]
