@@ -133,11 +133,12 @@ class Loop:
 
     def _note_buffers(self, place: int, shard: Shard, versions: list[int]) -> None:
         buffers = self.owner._state
-        if not buffers.all or self.owner.shards == 1:
+        if not buffers.all:
             return
-        self.rows[place] = buffers.row(shard.weight, versions)
-        if shard.number == self.division.first:
-            self.first = buffers.values()
+        if self.owner.shards > 1:
+            self.rows[place] = buffers.row(shard.weight, versions)
+            if shard.number == self.division.first:
+                self.first = buffers.values()
         if self.held is not None:
             self.held.buffers[place] = buffers.values()
 

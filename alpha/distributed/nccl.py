@@ -90,6 +90,8 @@ class _Bytes:
     """A dense tensor's memory, as NCCL takes it."""
 
     def __init__(self, tensor: Tensor) -> None:
+        if not tensor.is_contiguous():  # NCCL is given an address and a length alone
+            raise DistributedError(f"[nccl] expected a dense tensor, got strides {tensor.strides} of {tensor.shape}")
         self.tensor = tensor  # whose memory is in use
         self.__cuda_array_interface__ = {
             "shape": (tensor.nbytes,),

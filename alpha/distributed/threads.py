@@ -55,7 +55,8 @@ class ThreadTransport(Transport):
         return _is_through
 
     def receive(self, array: Array, peer: int, tag: int) -> Pending:
-        state = [False]
+        state, target = [False], array.view()
+        target.shape = (array.size,)  # an error, and no copy, where the array has gaps
 
         def through() -> bool:
             if not state[0]:
@@ -63,7 +64,7 @@ class ThreadTransport(Transport):
                 if data is not None:
                     if len(data) != array.nbytes:
                         raise LengthError(f"{len(data)} bytes and not {array.nbytes}")
-                    array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+                    target.view(np.uint8)[:] = np.frombuffer(data, np.uint8)
                     state[0] = True
             return state[0]
 

@@ -125,20 +125,6 @@ class World:
         self.broadcast(data, source, name).finish()
         return json.loads(data.tobytes())
 
-    def agree(self, error: Exception | None, name: str) -> None:
-        """Ends a part of a program that all ranks pass or none: raises where it failed on any rank.
-
-        The rank's own error is raised as it is; others raise DistributedError with the first rank's that failed.
-        """
-        failed = self.table([error is not None], name)[:, 0].nonzero()[0]
-        if not len(failed):
-            return
-        first = int(failed[0])
-        message = self.shared(f"{type(error).__name__}: {error}" if self.rank == first else None, first, name)
-        if error is not None:
-            raise error
-        raise DistributedError(f"[{name}] expected all ranks to succeed, got this on rank {first}: {message}")
-
     def note(self, name: str, operation: str = "", number: int = -1, nbytes: int = 0) -> None:
         """Notes an event, if there is a trace."""
         if self.events is not None:

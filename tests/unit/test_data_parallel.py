@@ -237,6 +237,24 @@ def test_no_sync_sends_no_gradients_and_adds_up() -> None:
             near(found, wanted)
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_no_sync_keeps_what_its_batches_made_of_running_statistics(shards: int) -> None:
+    data = [batch.images for batch in batches((8, 6), 2)]
+
+    def run() -> list[Array]:
+        bn = nn.BatchNorm2d(3, momentum=0.3).to("float64")
+        par = dist.DataParallel(bn, shards=shards)
+        with par.no_sync():
+            for px in par.split(alpha.tensor(data[0])):
+                par.backward(par(px).square().mean())
+        for px in par.split(alpha.tensor(data[1])):
+            par.backward(par(px).square().mean())
+        return [np.array(bn.running_mean)]
+
+    means = [np.mean([part.mean((0, 1, 2)) for part in np.split(images, shards)], axis=0) for images in data]
+    near(on_ranks(1, run)[0], [0.3 * means[1] + 0.7 * 0.3 * means[0]])
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad_drops_what_no_sync_added_up(set_to_none: bool) -> None:
     data = batches((8, 7), 2)

@@ -268,22 +268,6 @@ def test_the_first_error_of_a_rank_is_the_one_that_is_raised() -> None:
         dist.run_in_threads(run, 3, timeout=30)
 
 
-def test_agree_raises_on_all_ranks() -> None:
-    def run() -> str:
-        try:
-            current("run").agree(ValueError("no room") if dist.rank() == 2 else None, "save")
-        except ValueError as error:
-            return f"own {error}"
-        except DistributedError as error:
-            return str(error)
-        return "passed"
-
-    found = dist.run_in_threads(run, 4, timeout=30)
-    assert found[2] == "own no room"
-    assert all(text.endswith("got this on rank 2: ValueError: no room") for text in found[:2] + found[3:])
-    assert dist.run_in_threads(lambda: current("run").agree(None, "save"), 2, timeout=30) == [None, None]
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_child_takes_part_in_nothing() -> None:
     with entered(World(ThreadTransport(Hub(2), 0), 1.0)):
