@@ -20,6 +20,16 @@ CHUNK = 1 << 16
 _MOST_LINE = 1 << 24
 
 
+def _received(connection: socket.socket) -> bytes | None:
+    """What has come, nothing at the connection's end; None where nothing has come yet."""
+    try:
+        return connection.recv(CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
+
+
 class Lines:
     """Takes a connection's messages apart.
 
@@ -34,12 +44,9 @@ class Lines:
         self.function, self.most, self._data = function, most, b""
 
     def __call__(self, connection: socket.socket) -> None:
-        try:
-            data = connection.recv(CHUNK)
-        except BlockingIOError:
+        data = _received(connection)
+        if data is None:
             return
-        except OSError:
-            data = b""
         is_sound = self.take(connection, data)
         if self.most and not (data and is_sound):
             self.function(connection, None, b"")
@@ -150,12 +157,9 @@ class Connections:
     def _pass_on(self, key: selectors.SelectorKey) -> None:
         """Passes on what a rank has written, as it is."""
         connection: Any = key.fileobj
-        try:
-            data = connection.recv(CHUNK)
-        except BlockingIOError:
+        data = _received(connection)
+        if data is None:
             return
-        except OSError:
-            data = b""
         if data and key.data not in self._writer.closed:
             self._writer.write(key.data, data)
         else:  # the rank has ended, or nobody reads: then it gets the error that it would get without a launcher
