@@ -3,7 +3,7 @@
 Capturing runs the step's Python once while the engine notes down the kernels it launches instead of running them. A
 replay launches them all at once; no Python of the step runs, so what the host does in a step must be known: numbers
 that change from step to step (``Capture.live``), effects on the host (``steps.run_now_and_on_replay``), gradients of
-leaves (``steps.note_leaf``).
+leaves (``steps.note_leaf``), and what other processes say (``Watch.questions``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from alpha import engines, random
 from alpha.autograd import is_grad_enabled
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError, described
-from alpha.steps import Guard, Watch, holds, is_watched, watching
+from alpha.steps import Watch, holds, is_watched, watching
 from alpha.tensor import Storage, Tensor
 
 Step = Callable[..., Any]
@@ -45,6 +45,10 @@ class Capture(ABC):
     @abstractmethod
     def host(self, effect: Callable[[], object]) -> None:
         """Has an effect on the host take place before each later launch, in the order of these calls and ``live``'s."""
+
+    @abstractmethod
+    def behind(self, effect: Callable[[], object]) -> None:
+        """Has an effect on the host take place behind each launch, the first included."""
 
 
 class Recording(ABC):
@@ -148,8 +152,11 @@ class _Plan:
         self.calls += 1
         if self.calls < warmup:
             return _each_tensor(_detached, self.step(*inputs))
-        recorded = next((recorded for recorded in self.recorded if recorded.fits()), None)
-        if recorded is None and (self.rehearsal is None or not holds(self.rehearsal.guards)):
+        answers = self.answers()
+        recorded = None
+        if answers is not None:
+            recorded = next((recorded for recorded in self.recorded if recorded.fits(answers)), None)
+        if not self.agrees(answers, recorded):
             return self.rehearse(inputs)
         if not self.inputs:
             self.inputs = [self.engine.empty_like(x) for x in inputs]
@@ -159,6 +166,24 @@ class _Plan:
         if recorded is None:
             recorded = self.capture()
         return recorded.launch()
+
+    def answers(self) -> list[Hashable] | None:
+        """What the step has asked in its rehearsal, asked again; None where it must run as it is."""
+        found = []
+        for question in self.rehearsal.questions if self.rehearsal is not None else ():
+            answer = question.ask()
+            if answer is None:
+                return None
+            found.append(answer)
+        return found
+
+    def agrees(self, answers: list[Hashable] | None, recorded: _Recorded | None) -> bool:
+        """Whether the call is a replay, or a capture of the step as it was rehearsed, for all who share the step."""
+        then = self.rehearsal
+        if then is None or answers is None:
+            return False
+        is_ready = recorded is not None or (holds(then.guards) and answers == [one.answer for one in then.questions])
+        return then.questions[0].agree(is_ready) if then.questions else is_ready
 
     def rehearse(self, inputs: Sequence[Tensor]) -> Any:
         """Runs the step as it is, and refuses what no capture could hold."""
@@ -170,11 +195,10 @@ class _Plan:
 
     def capture(self) -> _Recorded:
         """Captures the step, which then is as good as run on the host, and waits to be launched."""
-        watch = Watch(self.engine)
+        watch = Watch(self.engine, self.rehearsal)
         before: dict[Tensor, Tensor | None] = {}
         if self.rehearsal is not None:
             before = {leaf: leaf.grad for leaf in self.rehearsal.leaves}
-            watch.tables = dict(self.rehearsal.tables)
         state = random.get_state()
         try:
             with self.recorder.capture() as recording, watching(watch):
@@ -186,7 +210,7 @@ class _Plan:
             raise
         self.captures += 1
         leaves = [_Leaf(leaf, before.get(leaf, found), found) for leaf, found in watch.leaves.items()]
-        recorded = _Recorded(self.engine, recording, result, leaves, watch.guards)
+        recorded = _Recorded(self.engine, recording, result, leaves, watch)
         self.recorded = [recorded, *self.recorded[: _RECORDINGS - 1]]
         return recorded
 
@@ -223,18 +247,17 @@ class _Leaf:
 class _Recorded:
     """One capture with what belongs to it on the host."""
 
-    def __init__(
-        self, engine: Engine, recording: Recording, result: Any, leaves: list[_Leaf], guards: list[Guard]
-    ) -> None:
+    def __init__(self, engine: Engine, recording: Recording, result: Any, leaves: list[_Leaf], watch: Watch) -> None:
         self.engine, self.recording, self.result, self.leaves = engine, recording, result, leaves
-        self.guards = guards
+        self.guards, self.answers = watch.guards, [question.answer for question in watch.questions]
 
-    def fits(self) -> bool:
-        return holds(self.guards) and all(leaf.fits() for leaf in self.leaves)
+    def fits(self, answers: list[Hashable]) -> bool:
+        return answers == self.answers and holds(self.guards) and all(leaf.fits() for leaf in self.leaves)
 
     def launch(self) -> Any:
         """Launches, and returns copies of the results: the next launch writes over the captured ones."""
-        self.recording.launch()
+        with random.sequence_kept():
+            self.recording.launch()
         for leaf in self.leaves:
             leaf.restore()
         return _each_tensor(self._copied, self.result)

@@ -229,12 +229,34 @@ def own_sequence(state: Mapping[str, int]) -> Iterator[None]:
 
     The process's own sequence stays where it is. ``seed``, ``get_state`` and their like are of the thread's meanwhile.
     """
+    with sequence_kept():
+        begin_own_sequence(state)
+        yield
+
+
+@contextmanager
+def sequence_kept() -> Iterator[None]:
+    """``with sequence_kept():`` behind the block this thread draws from the sequence that it drew from before."""
     before = _thread.place
     try:
-        _thread.place = AtomicReference((state["seed"], state["offset"]))
         yield
     finally:
         _thread.place = before
+
+
+def begin_own_sequence(state: Mapping[str, int]) -> AtomicReference[tuple[int, int]] | None:
+    """From now on what this thread draws begins at a state; returns what ``end_own_sequence`` takes.
+
+    To be called within ``sequence_kept``, which goes back where ``end_own_sequence`` is not reached.
+    """
+    before = _thread.place
+    _thread.place = AtomicReference((state["seed"], state["offset"]))
+    return before
+
+
+def end_own_sequence(before: AtomicReference[tuple[int, int]] | None) -> None:
+    """From now on this thread draws from the sequence of before."""
+    _thread.place = before
 
 
 default_generator: Generator = _Default()

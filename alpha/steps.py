@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from alpha import random
 from alpha.errors import GraphError
 
 if TYPE_CHECKING:
@@ -23,6 +27,24 @@ def holds(guards: Iterable[Guard]) -> bool:
     return all(current() == then for current, then in guards)
 
 
+class Question(ABC):
+    """Something that is asked before each later call of a step, since it may decide what the call does.
+
+    Attributes:
+        answer: in the call that put the question; a replay needs the one of its capture.
+    """
+
+    answer: Hashable
+
+    @abstractmethod
+    def ask(self) -> Hashable:
+        """The answer for the call that comes; None where the step must run as it is, and nothing more is asked."""
+
+    @abstractmethod
+    def agree(self, is_ready: bool) -> bool:
+        """Whether all processes that share the step are ready to replay or to capture it."""
+
+
 class Watch:
     """Notes on a step that is being rehearsed or captured.
 
@@ -31,13 +53,19 @@ class Watch:
         leaves: leaves that got gradients, each with the gradient that it had before.
         guards: what the step has said that it depends on.
         tables: tables of ``engine.constant`` that it used, by key.
+        questions: what is to be asked before each later call, in this order.
+        findings: what a rehearsal has found out that its capture cannot, by key.
+        random: the place in the random sequence where it began.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, rehearsal: Watch | None = None) -> None:
         self.engine = engine
         self.leaves: dict[Tensor, Tensor | None] = {}
         self.guards: list[Guard] = []
-        self.tables: dict[Hashable, Tensor] = {}
+        self.tables: dict[Hashable, Tensor] = {} if rehearsal is None else dict(rehearsal.tables)
+        self.questions: list[Question] = []
+        self.findings: dict[Hashable, Any] = {} if rehearsal is None else dict(rehearsal.findings)
+        self.random = random.get_state()
 
 
 class _Thread(threading.local):
@@ -94,6 +122,40 @@ def run_now_and_on_replay(effect: Callable[[], object]) -> None:
     capture = _capture()
     if capture is not None:
         capture.host(effect)
+
+
+def run_on_replay(effect: Callable[[], object]) -> None:
+    """Runs a function on the host before each replay of the step that is being captured, if any; not now."""
+    capture = _capture()
+    if capture is not None:
+        capture.host(effect)
+
+
+def run_behind(effect: Callable[[], object]) -> None:
+    """Runs a function on the host when the device has been given what the step did so far: now, or at each launch."""
+    capture = _capture()
+    if capture is None:
+        effect()
+    else:
+        capture.behind(effect)
+
+
+def live(values: np.ndarray[Any, Any], refresh: Callable[[], np.ndarray[Any, Any]], engine: Engine) -> Tensor | None:
+    """A tensor that has other values at each replay of the step that is being captured; None where none is.
+
+    ``refresh`` returns an array of the same shape and dtype, as dense as ``values``.
+    """
+    capture = _capture()
+    if capture is None or _thread.watch is None or _thread.watch.engine is not engine:
+        return None
+    room = capture.live(values, lambda: refresh().tobytes())
+    offset, strides = room.offset // values.itemsize, tuple(step // values.itemsize for step in values.strides)
+    return type(room)(room.storage, offset, values.shape, strides, values.dtype)
+
+
+def watch_of(engine: Engine) -> Watch | None:
+    """The step on an engine that this thread rehearses or captures."""
+    return _thread.watch if _thread.watch is not None and _thread.watch.engine is engine else None
 
 
 def guard(current: Callable[[], Hashable]) -> None:

@@ -164,6 +164,7 @@ class Device:
             self.stream = driver.Stream(1)  # non-blocking: nobody's default stream makes it wait
         self._kernels: dict[tuple[Source, str], Kernel] = {}
         self._modules: dict[Source, Any] = {}
+        self._spare: list[Event] = []  # events that nobody waits for any more
         self._lock = threading.RLock()
 
     def activate(self) -> None:
@@ -302,19 +303,29 @@ class Device:
         """
         engine_stream = self.stream
         if joins:
-            here = self.event(timed=False).record()
+            here = self.mark()
             with self._failures():
                 stream.wait_for_event(here._handle)
+            self._spare.append(here)
         self.stream = stream
         try:
             yield
         finally:
             self.stream = engine_stream
 
-    def wait_for(self, event: Event) -> None:
-        """Makes the stream wait for a point in another one."""
+    def mark(self) -> Event:
+        """A point in the stream, behind all work submitted so far, for another stream to wait for once."""
+        try:
+            event = self._spare.pop()
+        except IndexError:
+            event = self.event(timed=False)
+        return event.record()
+
+    def wait_for(self, mark: Event) -> None:
+        """Makes the stream wait for a mark in another one."""
         with self._failures():
-            self.stream.wait_for_event(event._handle)
+            self.stream.wait_for_event(mark._handle)
+        self._spare.append(mark)  # who waits already does not care what it marks next
 
     def event(self, timed: bool = True) -> Event:
         """A point in the stream, to wait for or, ``timed``, to measure from."""

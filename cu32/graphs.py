@@ -101,6 +101,7 @@ class Capture(graphs.Capture, graphs.Recording):
         self._launches = 0
         self._live: list[_LiveMemory] = []
         self._before: list[Callable[[], object]] = []
+        self._behind: list[Callable[[], object]] = []
         # Memory from outside the pool that the work uses, with its version when first seen; then, where the step
         # writes to it, how many versions a replay is worth.
         self._kept: dict[Storage, int] = {}
@@ -127,6 +128,9 @@ class Capture(graphs.Capture, graphs.Recording):
     def host(self, effect: Callable[[], object]) -> None:
         self._before.append(effect)
 
+    def behind(self, effect: Callable[[], object]) -> None:
+        self._behind.append(effect)
+
     def finish(self, graph: driver.Graph) -> None:
         """Takes the graph that the capture has become."""
         self._graph = graph
@@ -146,6 +150,8 @@ class Capture(graphs.Capture, graphs.Recording):
             memory.store(self.engine)
         self._graph.launch()
         self.engine.graph_launched()
+        for effect in self._behind:
+            effect()
 
 
 class Recorder(graphs.Recorder):

@@ -10,13 +10,12 @@ import numpy as np
 from alpha.arguments import flag
 from alpha.changes import Changes
 from alpha.distributed import owners
+from alpha.distributed.tensors import gather
 from alpha.distributed.world import World, current
 from alpha.errors import ArgumentError, DistributedError, described
 from alpha.optim.hooks import Hooked
 from alpha.optim.optimizer import Optimizer
-from alpha.tensor import Tensor
-
-Array = np.ndarray[Any, Any]
+from alpha.tensor import Tensor, dense_strides
 
 
 class Sharded(Optimizer):
@@ -155,22 +154,29 @@ class Sharded(Optimizer):
     def _hand_round(self) -> None:
         if self._world.size == 1:
             return
-        params = sorted(self._all(), key=lambda p: self._ranks[p])  # stable: in the same order on all ranks
-        bounds = [0] * (self._world.size + 1)
+        kinds: dict[tuple[Any, Any], list[Tensor]] = {}
+        for param in sorted(self._all(), key=lambda p: self._ranks[p]):  # stable: in the same order on all ranks
+            kinds.setdefault((param.engine, param.dtype), []).append(param)
+        for params in kinds.values():
+            self._hand_round_some(params)
+
+    def _hand_round_some(self, params: list[Tensor]) -> None:
+        """Hands round parameters of one engine and dtype, those of each rank together."""
+        engine, lengths = params[0].engine, [0] * (self._world.size + 1)
         for param in params:
-            bounds[self._ranks[param] + 1] += param.nbytes
-        bounds = np.cumsum(bounds).tolist()
-        flat, start = np.empty(bounds[-1], np.uint8), 0
+            lengths[self._ranks[param] + 1] += param.numel()
+        bounds = np.cumsum(lengths).tolist()
+        flat, start = engine.empty((bounds[-1],), params[0].dtype), 0
         places = []
         for param in params:
-            places.append(flat[start : start + param.nbytes].view(param.dtype).reshape(param.shape))
-            start += param.nbytes
+            places.append(flat.strided(start, param.shape, dense_strides(param.shape, param.memory_order())))
+            start += param.numel()
             if self._is_ours(param):
-                np.copyto(places[-1], param.engine.to_numpy(param.detach()))
-        self._world.gather(flat, bounds, "weights").finish()
+                engine.copy(param.detach(), places[-1])
+        gather(self._world, flat, bounds, "weights")
         for param, values in zip(params, places, strict=True):
             if not self._is_ours(param):
-                param.engine.copy(param.engine.from_numpy(values), param.detach())
+                engine.copy(values, param.detach())
                 param.storage.touch()
 
     # -- state ---------------------------------------------------------------------------------------------------------

@@ -149,6 +149,54 @@ def train_on(engine: alpha.Engine, shards: int, sharded: bool) -> tuple[str, int
     return digest(*[param.to("cpu") for param in net.parameters()], par.loss), 4 * sum(par._layout.lengths)
 
 
+class Captured(NamedTuple):
+    """What a step for ``alpha.graph`` came to.
+
+    Attributes:
+        digest: of weights and buffers, of the optimizer's state where it is whole, and of the next random numbers.
+        captures: how often the step was captured.
+        runs: how often its Python ran.
+        losses: of the global batches.
+    """
+
+    digest: str
+    captures: int
+    runs: int
+    losses: list[float | None]
+
+
+def train_captured(
+    engine: alpha.Engine, network: str, shards: int, rows: tuple[int, ...], graphed: bool, sharded: bool = False
+) -> Captured:
+    """Steps on an engine over global batches of these lengths, by ``alpha.graph`` or as they are."""
+    alpha.manual_seed(3)
+    net = NETWORKS[network]().to(engine).train()
+    par = dist.DataParallel(net, shards=shards, bucket_cap_mb=0.004)
+    optimizer: optim.Optimizer = optim.Adam(par.parameters(), lr=1e-2)
+    optimizer = optim.Sharded(optimizer, gradients=True) if sharded else optimizer
+    schedule = optim.ExponentialLR(optimizer, 0.9)
+    runs = []
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        runs.append(1)
+        optimizer.zero_grad()
+        for px, py in par.split(x, y):
+            par.backward(F.cross_entropy(par(px), py))
+        optimizer.step()
+        schedule.step()
+
+    run = alpha.graph(step)
+    losses = []
+    for batch in batches(rows, len(rows)):
+        x, y = batch.part("float32")
+        (run if graphed else step)(x.to(engine), y.to(engine))
+        assert par.rows == len(batch.labels)
+        losses.append(par.loss)
+    state = [*net.parameters(), *net.buffers()] if sharded else state_of(net, optimizer)
+    values = [value.to("cpu") if isinstance(value, alpha.Tensor) else value for value in state]
+    return Captured(digest(*values, alpha.rand(2)), run.captures, len(runs), losses)
+
+
 def main() -> None:
     """From the command line, as one rank."""
     shards, threads, steps = map(int, sys.argv[1:])

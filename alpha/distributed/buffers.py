@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from alpha.autograd import no_grad
+from alpha.distributed.tensors import broadcast
 from alpha.distributed.world import World
-from alpha.dtypes import is_float
+from alpha.dtypes import float64, is_float
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm
-from alpha.tensor import Tensor
-
-Array = np.ndarray[Any, Any]
+from alpha.tensor import Tensor, dense_strides
 
 
 class Buffers:
@@ -31,7 +28,12 @@ class Buffers:
             for buffer in layer.buffers(recurse=False)
         }
         distinct = list({id(buffer): buffer for buffer in module.buffers()}.values())
-        self.averaged = [buffer for buffer in distinct if id(buffer) in averaged]
+        kinds: dict[Any, list[Tensor]] = {}
+        for buffer in distinct:
+            if id(buffer) in averaged:
+                kinds.setdefault(buffer.dtype, []).append(buffer)
+        self._kinds = list(kinds.values())  # of one dtype each
+        self.averaged = [buffer for kind in self._kinds for buffer in kind]
         self.others = [buffer for buffer in distinct if id(buffer) not in averaged]
         self.all = [*self.averaged, *self.others]
 
@@ -49,47 +51,59 @@ class Buffers:
             for buffer, value in zip(self.all, values, strict=True):
                 buffer.copy_(value)
 
-    def row(self, weight: float, before: list[int]) -> Array:
-        """What a shard tells of them: weighted running statistics, then whether each was written to; float64."""
-        written = [float(buffer.version != version) for buffer, version in zip(self.all, before, strict=True)]
-        parts = [np.asarray(buffer, np.float64).reshape(-1) * weight for buffer in self.averaged]
-        return np.concatenate([*parts, np.array(written)])
+    def row(self, weight: Tensor) -> Tensor | None:
+        """What a shard tells of running statistics, (length,) float64, weighted; None where there are none."""
+        parts = [weight.engine.concat(_as_vectors(buffers), 0) for buffers in self._kinds]
+        wide = [_converted(part, float64) for part in parts]
+        joined = weight.engine.concat(wide, 0) if len(wide) > 1 else wide[0] if wide else None
+        return None if joined is None else weight.engine.elementwise("mul", joined, weight)
+
+    def written(self, before: list[int]) -> list[float]:
+        """For each of all, 1.0 if it was written to since it had a version, else 0.0."""
+        return [float(buffer.version != version) for buffer, version in zip(self.all, before, strict=True)]
 
     @property
     def length(self) -> int:
         """Numbers in a row."""
-        return sum(buffer.numel() for buffer in self.averaged) + len(self.all)
+        return sum(buffer.numel() for buffer in self.averaged)
 
-    def fold(self, world: World, total: Array, first_rank: int, first: list[Tensor] | None) -> None:
+    def fold(self, world: World, total: Tensor, written: list[bool], source: int, first: list[Tensor] | None) -> None:
         """Sets all to what the step makes of them.
 
         Args:
             total: the sum of all shards' rows.
-            first_rank: the rank that has the batch's first shard.
+            written: which of all some shard has written to.
+            source: the rank that has the batch's first shard.
             first: there, the values after that shard.
         """
-        start, written = 0, total[len(total) - len(self.all) :] > 0
         with no_grad():
-            for buffer, changed in zip(self.averaged, written, strict=False):
-                values = total[start : start + buffer.numel()].reshape(buffer.shape)
-                start += buffer.numel()
-                if changed:
-                    made = values if is_float(buffer.dtype) else np.rint(values)
-                    buffer.copy_(buffer.engine.from_numpy(np.asarray(made, buffer.dtype, order="C")))
-            changed_others = [
-                place for place, buffer in enumerate(self.all) if place >= len(self.averaged) and written[place]
-            ]
-            if changed_others:
-                self._hand_out(world, changed_others, first_rank, first)
+            self._fold_averaged(total, dict(zip(self.averaged, written, strict=False)))
+            for place in range(len(self.averaged), len(self.all)):
+                if written[place]:
+                    buffer = self.all[place]
+                    value = buffer.engine.copied((buffer if first is None else first[place]).detach())
+                    broadcast(world, value.reshape(-1), source, "statistics")
+                    buffer.copy_(value)
 
-    def _hand_out(self, world: World, places: list[int], source: int, first: list[Tensor] | None) -> None:
-        """Sets buffers to those of one rank."""
-        given = self.all if first is None else first
-        arrays = [np.array(given[place].engine.to_numpy(given[place].detach()), order="C") for place in places]
-        data = np.concatenate([array.reshape(-1).view(np.uint8) for array in arrays])
-        world.broadcast(data, source, "statistics").finish()
+    def _fold_averaged(self, total: Tensor, written: dict[Tensor, bool]) -> None:
         start = 0
-        for place, array in zip(places, arrays, strict=True):
-            found = data[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-            start += array.nbytes
-            self.all[place].copy_(self.all[place].engine.from_numpy(found.copy()))
+        for buffers in self._kinds:
+            length, dtype = sum(buffer.numel() for buffer in buffers), buffers[0].dtype
+            part = total.strided(total.offset + start, (length,), (1,))
+            if not is_float(dtype):
+                part = part.round()
+            part, start, place = _converted(part, dtype), start + length, 0
+            for buffer in buffers:
+                if written[buffer]:
+                    shape = dense_strides(buffer.shape)
+                    buffer.copy_(part.strided(part.offset + place, buffer.shape, shape))
+                place += buffer.numel()
+
+
+def _as_vectors(buffers: list[Tensor]) -> list[Tensor]:
+    """Views, or copies, of one axis."""
+    return [buffer.detach().reshape(-1) for buffer in buffers]
+
+
+def _converted(x: Tensor, dtype: Any) -> Tensor:
+    return x if x.dtype == dtype else x.to(dtype)

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from alpha import steps
 from alpha.arguments import number, whole
 from alpha.distributed import lifeline
 from alpha.distributed.agreement import compare, facts_of
@@ -17,7 +18,8 @@ from alpha.distributed.buffers import Buffers
 from alpha.distributed.gradients import Layout
 from alpha.distributed.loop import Held, Loop
 from alpha.distributed.nccl import reach_gpus
-from alpha.distributed.shards import divide, rows_of
+from alpha.distributed.shards import Division, rows_of
+from alpha.distributed.turns import Ahead, Turn
 from alpha.distributed.world import World, current, find
 from alpha.dtypes import is_float
 from alpha.errors import ArgumentError, DistributedError, DtypeError, EngineError, described
@@ -52,8 +54,8 @@ class DataParallel(Module):
 
     Attributes:
         module: the network.
+        world: the ranks.
         rows: of the last global batch, on all ranks together.
-        loss: the mean of the losses over that batch, once its loop is over.
         stopping: whether some rank was asked to stop, by ``request_stop`` or by a Ctrl-C that the launcher passed on.
             It becomes true on all ranks in the same ``split``, so that all can end after the same step.
     """
@@ -73,10 +75,10 @@ class DataParallel(Module):
                 f"shards={wanted}: start as many ranks as divide {wanted}, or change shards"
             )
         self.module, self.shards = module, wanted
-        self.loss: float | None = None
+        self._loss: Tensor | None = None
         self.rows = 0
         self.stopping = self._asked_to_stop = False
-        self._world = world
+        self.world = world
         self._params = _trained(module)
         self._names = [id(param) for param in self._params]
         engine = self._params[0].engine
@@ -94,14 +96,15 @@ class DataParallel(Module):
 
     def give_to(self, owners: Mapping[Tensor, int]) -> None:
         """From now on each parameter's gradient goes to one rank alone; ``optim.Sharded`` asks for it."""
-        self._layout = Layout(self._params, self._cap, self._world.size, owners)
+        self._layout = Layout(self._params, self._cap, self.world.size, owners)
 
     def _prepare(self) -> None:
         """Makes what follows from the network."""
-        self._layout = Layout(self._params, self._cap, self._world.size)
+        self._layout = Layout(self._params, self._cap, self.world.size)
         self._state = Buffers(self.module)
         self._is_held = False
         self._held: Held | None = None
+        self.ahead: dict[int, Ahead] = {}
         self._asks_empty = any(getattr(layer, "is_synchronized", False) for layer in self.module.modules())
         self._loop: Loop | None = None
         for param in self._params:
@@ -111,7 +114,7 @@ class DataParallel(Module):
         """A copy of the network, wrapped for the same ranks; what waits within ``no_sync`` is not copied."""
         made = type(self).__new__(type(self))
         memo[id(self)] = made
-        shared = ("_world", "shards", "loss", "rows", "stopping", "_asked_to_stop", "_cap", "training")
+        shared = ("world", "shards", "_loss", "rows", "stopping", "_asked_to_stop", "_cap", "training")
         vars(made).update({name: getattr(self, name) for name in shared})
         made.module = copy.deepcopy(self.module, memo)
         made._params = [param for param in made.module.parameters() if param.requires_grad]
@@ -141,15 +144,19 @@ class DataParallel(Module):
         """
         rows = rows_of(tensors)
         self._check_ready()
-        division = divide(self._world, rows, self.shards, self._asked_to_stop or lifeline.interrupt_requested())
-        self.stopping = self.stopping or division.stops
-        self.rows = division.rows
-        self._loop = self._world.open = Loop(self, division)
+        turn = Turn(self, self._params[0].engine, rows)
+        self.note_division(turn.division)
+        self._loop = self.world.open = Loop(self, turn)
         return self._loop.parts(tensors)
 
     def request_stop(self) -> None:
         """Lets ``stopping`` become true on all ranks in the next ``split``, such as after a Ctrl-C on this one."""
         self._asked_to_stop = True
+
+    @property
+    def loss(self) -> float | None:
+        """The mean of the losses over the last global batch, once its loop is over; waits for the device."""
+        return None if self._loss is None else float(self._loss)
 
     def backward(self, loss: Tensor) -> None:
         """Computes the gradients of a shard's loss, its mean over the shard's rows; they are sent while it goes on."""
@@ -173,10 +180,29 @@ class DataParallel(Module):
         finally:
             self._is_held = before
 
+    # -- what loops tell ---------------------------------------------------------------------------------------------
+
+    def is_asked_to_stop(self) -> bool:
+        """Whether this rank was asked to stop."""
+        return self._asked_to_stop or lifeline.interrupt_requested()
+
+    def note_division(self, division: Division) -> None:
+        """Takes what is known once a batch is shared out."""
+        self.stopping = self.stopping or division.stops
+        self.rows = division.rows
+
+    def note_loss(self, loss: Tensor) -> None:
+        """Takes the loss of a loop that is over, which a replay of it writes to the same place."""
+
+        def set_loss() -> None:
+            self._loss = loss
+
+        steps.run_now_and_on_replay(set_loss)
+
     # -- what loops and steps check --------------------------------------------------------------------------------
 
     def _check_ready(self) -> None:
-        world = self._world
+        world = self.world
         if find() is not world:
             raise DistributedError(
                 "[split] expected the ranks with which DataParallel was made, got others: make it anew"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from alpha.distributed.tensors import Travelling, begin_sum
 from alpha.distributed.tree import additions, cover
-from alpha.distributed.world import Operation, World
+from alpha.distributed.world import World
 from alpha.tensor import Tensor, dense_strides
 
 _ALIGNMENT = 16
@@ -105,8 +104,7 @@ class GradientSums:
         self.sums: dict[Tensor, list[Sum | None]] = {param: [] for param in layout.places}
         self.missing = [len(bucket) for bucket in layout.buckets]
         self.flats: list[Tensor | None] = [None] * len(layout.buckets)
-        self.arrays: list[Any] = [None] * len(layout.buckets)
-        self.operations: list[Operation] = []
+        self.travelling: list[Travelling] = []
 
     def arrived(self, param: Tensor, shard: int, gradient: Sum | None) -> None:
         """Takes the gradient of one of this rank's shards, which come in order; after the last it is sent."""
@@ -135,11 +133,15 @@ class GradientSums:
                 param.engine.copy(found[0], place)
         stack.clear()
         self.missing[self.layout.places[param][0]] -= 1
-        while len(self.operations) < len(self.missing) and not self.missing[len(self.operations)]:
-            self._send(len(self.operations))
-        for bucket, operation in enumerate(self.operations):
-            if operation.advance() and self.arrays[bucket] is not self.flats[bucket] and not self._is_ours(bucket):
-                self.flats[bucket] = self.arrays[bucket] = None  # not of a GPU's, which its stream still uses
+        while len(self.travelling) < len(self.missing) and not self.missing[len(self.travelling)]:
+            bucket = len(self.travelling)
+            owner = self.layout.owners[bucket]
+            self.travelling.append(begin_sum(self.world, self._flat(bucket), self.shards, owner))
+        for bucket, sums in enumerate(self.travelling):
+            if (
+                sums.advance() and not sums.is_carried and not self._is_ours(bucket)
+            ):  # a GPU's stream still uses its own
+                self._drop(bucket)
 
     def _adopt(self, param: Tensor, stack: list[Sum | None]) -> None:
         """Makes a gradient that nobody else holds its bucket's memory, where it is the only one there."""
@@ -171,26 +173,19 @@ class GradientSums:
         flat = self._flat(bucket)
         return flat.strided(flat.offset + start + node * self.layout.lengths[bucket], param.shape, _strides_of(param))
 
-    def _send(self, bucket: int) -> None:
-        """Begins a bucket's sum: of the tensor itself where it can travel, else of the host's view or copy of it."""
-        flat = self._flat(bucket)
-        carrier = self.world.carriers.get(flat.engine.name)
-        sums = flat if carrier is not None else flat.engine.to_numpy(flat)
-        self.arrays[bucket] = sums
-        self.operations.append(self.world.sum_gradients(sums, self.shards, self.layout.owners[bucket], carrier))
+    def _drop(self, bucket: int) -> None:
+        """Gives up the memory of a bucket of which this rank does not get the sums."""
+        self.travelling[bucket].drop()
+        self.flats[bucket] = None
 
     def finish(self) -> dict[Tensor, Tensor]:
         """Waits for the sums; for each parameter whose gradient is this rank's a tensor that nobody else holds."""
         if self.world.size == 1:
             return {param: _owned(param, stack[0]) for param, stack in self.sums.items() if stack[0] is not None}
-        for bucket, operation in enumerate(self.operations):
-            operation.finish()
+        for bucket, sums in enumerate(self.travelling):
+            sums.finish()
             if not self._is_ours(bucket):
-                self.flats[bucket] = self.arrays[bucket] = None
-                continue
-            flat, sums = self._flat(bucket), self.arrays[bucket]
-            if sums is not flat and sums.__array_interface__["data"][0] != flat.address:  # a copy on the host
-                flat.engine.copy(flat.engine.from_numpy(sums), flat)
+                self._drop(bucket)
         return {
             param: self._place(param, 0) for param, (bucket, _) in self.layout.places.items() if self._is_ours(bucket)
         }
@@ -223,19 +218,3 @@ def _owned(param: Tensor, found: Sum | None) -> Tensor:
     if owned and (gradient.strides == param.strides or gradient.is_contiguous(order)):
         return gradient
     return param.engine.copied(gradient, order)
-
-
-def numbers(world: World, sums: list[np.ndarray[Any, Any]], shards: int) -> np.ndarray[Any, Any]:
-    """The sum of rows of float64, one for each of this rank's shards, over all shards."""
-    per_rank = shards // world.size
-    first = world.rank * per_rank
-    stack: list[np.ndarray[Any, Any]] = []
-    for row, count in zip(sums, additions(first, first + per_rank, shards), strict=True):
-        stack.append(row.copy())
-        for _ in range(count):
-            second = stack.pop()
-            stack[-1] += second
-    nodes = np.stack(stack)
-    world.sum(nodes, "statistics", shards).finish()
-    total: np.ndarray[Any, Any] = nodes[0]
-    return total

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from alpha import random
+from alpha import steps
 from alpha.autograd.walk import Walk, seed, walk_from
-from alpha.distributed.gradients import GradientSums, Sum, numbers
-from alpha.distributed.shards import Division, Shard, part_of
-from alpha.errors import DistributedError, DtypeError, ShapeError
+from alpha.distributed.gradients import GradientSums, Sum
+from alpha.distributed.shards import Shard, part_of
+from alpha.distributed.tensors import sum_arrays, sum_rows
+from alpha.distributed.turns import Turn
+from alpha.dtypes import float64
+from alpha.errors import DistributedError, DtypeError, GraphError, ShapeError
 from alpha.repeated import unchanged
 from alpha.tensor import Tensor
 
@@ -70,9 +73,10 @@ class Loop:
         passed: how many of them are through.
     """
 
-    def __init__(self, owner: DataParallel, division: Division) -> None:
-        self.owner, self.world, self.division = owner, owner._world, division
-        self.shards, self.passed = division.shards, 0
+    def __init__(self, owner: DataParallel, turn: Turn) -> None:
+        self.owner, self.world, self.turn = owner, owner.world, turn
+        self.engine = owner._params[0].engine
+        self.shards, self.passed = turn.division.shards, 0
         self.shards_here = len(self.shards)
         held = owner._held
         if held is not None and not held.is_in_force():
@@ -84,9 +88,10 @@ class Loop:
         self.sums = None if self.keeps else GradientSums(self.world, owner._layout, owner.shards)
         self.current: Shard | None = None
         self.done = False  # whether the current shard has had its backward
-        self.losses = [0.0] * len(self.shards)
         self.used: list[set[int]] = [set() for _ in self.shards]
-        self.rows: list[Any] = [np.zeros(owner._state.length) for _ in self.shards]
+        self.written: list[list[float]] = [[0.0] * len(owner._state.all) for _ in self.shards]
+        self.losses: list[Tensor | None] = [None] * len(self.shards)
+        self.statistics: list[Tensor | None] = [None] * len(self.shards)
         self.first: list[Tensor] | None = None
 
     # -- the shards ------------------------------------------------------------------------------------------------
@@ -115,7 +120,7 @@ class Loop:
         versions = self.owner._state.versions()
         self.current, self.done = shard, False
         parts = tuple([part_of(tensor, shard) for tensor in tensors])
-        with random.own_sequence(shard.random):
+        with self.turn.drawing(place):
             yield parts if len(parts) > 1 else parts[0]
         if not self.done:
             raise DistributedError(
@@ -136,8 +141,10 @@ class Loop:
         if not buffers.all:
             return
         if self.owner.shards > 1:
-            self.rows[place] = buffers.row(shard.weight, versions)
-            if shard.number == self.division.first:
+            self.written[place] = buffers.written(versions)
+            if shard.rows:
+                self.statistics[place] = buffers.row(self._weight(place))
+            if shard.number == self.turn.division.first:
                 self.first = buffers.values()
         if self.held is not None:
             self.held.buffers[place] = buffers.values()
@@ -158,7 +165,7 @@ class Loop:
                 f"{loss.dtype}: cast it"
             )
         place = shard.number - self.shards[0].number
-        start = loss.engine.full(loss.shape, shard.weight, loss.dtype)
+        start = self.turn.weight(place, loss.engine, loss.shape, loss.dtype)
         left = set(self.owner._params)
 
         def taker(param: Tensor) -> Any:
@@ -177,7 +184,12 @@ class Loop:
         for param in self.owner._params:
             if param in left:
                 self._take(param, place, None)
-        self.losses[place] = float(loss) * shard.weight if shard.rows else 0.0
+        if shard.rows:
+            value = loss.detach().to(float64).reshape(1)
+            self.losses[place] = self.engine.elementwise("mul", value, self._weight(place))
+
+    def _weight(self, place: int) -> Tensor:
+        return self.turn.weight(place, self.engine, (), np.dtype(np.float64))
 
     def _take(self, param: Tensor, place: int, gradient: Sum | None) -> None:
         """Takes a parameter's gradient of a shard; adds what was held for that shard before."""
@@ -203,39 +215,84 @@ class Loop:
             assert self.held is not None
             self.held.show(owner._params)
             owner._state.restore(before)
-            owner.loss = None
+            owner._loss = None
             owner._loop = world.open = None
             return
         assert self.sums is not None
         found = self.sums.finish()
-        total = numbers(world, [self._row(place) for place in range(len(self.shards))], owner.shards)
-        count = len(owner._params)
-        used, buffers = total[1 : count + 1] > 0, total[count + 1 :]
+        total = sum_rows(world, [self._row(place) for place in range(len(self.shards))], owner.shards)
+        used, written = self._agreed()
         if owner._state.all and owner.shards > 1:
             per_rank = owner.shards // world.size
             if before:
                 owner._state.restore(before)
-            owner._state.fold(world, buffers, self.division.first // per_rank, self.first)
+            first_rank = self.turn.division.first // per_rank
+            owner._state.fold(
+                world, total.strided(total.offset + 1, (total.numel() - 1,), (1,)), written, first_rank, self.first
+            )
         held, owner._held = self.held, None
         for param, is_used in zip(owner._params, used, strict=True):
             if held is not None:
                 param.grad = held.before[param]
             if is_used and param in found:
                 _give(param, found[param])
-        owner.loss = float(total[0])
+        owner.note_loss(total.strided(total.offset, (), ()))
         owner._loop = world.open = None
 
-    def _row(self, place: int) -> Any:
-        """What a shard tells besides its gradients: its loss, which parameters it used, its buffers."""
-        used = self.used[place]
-        kept = {} if self.held is None else self.held.sums[place]
-        flags = [float(id(param) in used or param in kept) for param in self.owner._params]
-        return np.concatenate([[self.losses[place]], flags, self.rows[place]])
+    def _row(self, place: int) -> Tensor:
+        """What a shard tells in numbers: its loss and its running statistics, weighted."""
+        wanted = (1, self.owner._state.length if self.owner.shards > 1 else 0)
+        parts = [
+            self.engine.full((length,), 0.0, np.dtype(np.float64)) if part is None else part
+            for part, length in zip((self.losses[place], self.statistics[place]), wanted, strict=True)
+            if length
+        ]
+        return self.engine.concat(parts, 0)
+
+    def _agreed(self) -> tuple[list[bool], list[bool]]:
+        """Which parameters some shard has used, and which buffers some shard has written to.
+
+        A capture goes by what its rehearsal found, and each replay is followed by the question whether it is so still.
+        """
+        rows = [self._flags(place) for place in range(len(self.shards))]
+        watch, owner = steps.watch_of(self.engine), self.owner
+
+        def asked() -> list[bool]:
+            return (sum_arrays(self.world, [row.copy() for row in rows], owner.shards) > 0).tolist()  # type: ignore[no-any-return]
+
+        key, count = ("shards", id(owner), len(watch.questions) if watch else 0), len(owner._params)
+        if watch is None or self.engine.capture is None:
+            found = asked()
+            if watch is not None:
+                watch.findings[key] = found
+            return found[:count], found[count:]
+        expected: list[bool] = watch.findings.get(key, [])
+
+        def check() -> None:
+            if asked() != expected:
+                raise GraphError(
+                    "[split] expected shards that use the parameters and write to the buffers that they did when the "
+                    "step was captured, got others on some rank: let all calls of the step use the same, or call it "
+                    "without alpha.graph"
+                )
+
+        if not expected:
+            raise GraphError(
+                "[split] expected the loops of the call before the capture, got others: call the step again"
+            )
+        steps.run_behind(check)
+        return expected[:count], expected[count:]
+
+    def _flags(self, place: int) -> Any:
+        """Which parameters a shard has used, and which buffers it has written to, as 1.0 and 0.0."""
+        used, kept = self.used[place], {} if self.held is None else self.held.sums[place]
+        return np.array([*(float(id(p) in used or p in kept) for p in self.owner._params), *self.written[place]])
 
 
 def _give(param: Tensor, gradient: Tensor) -> None:
     """Adds a gradient to a parameter's."""
     before = param.grad
+    steps.note_leaf(param, before)
     if before is None:
         param.grad = gradient
     elif before.shape != gradient.shape or before.engine is not gradient.engine:

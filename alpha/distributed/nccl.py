@@ -42,11 +42,14 @@ class NCCLTransport(Transport):
         self._held: list[Any] = []
 
     def send(self, array: Any, peer: int, tag: int) -> Pending:
-        self._queued.append((self._communicator.send, _Bytes(array), peer))
-        return _in_order
+        return self._queue(self._communicator.send, array, peer)
 
     def receive(self, array: Any, peer: int, tag: int) -> Pending:
-        self._queued.append((self._communicator.recv, _Bytes(array), peer))
+        return self._queue(self._communicator.recv, array, peer)
+
+    def _queue(self, call: Any, array: Any, peer: int) -> Pending:
+        if array.nbytes:  # of nothing, nothing travels
+            self._queued.append((call, _Bytes(array), peer))
         return _in_order
 
     def waiting_tag(self, peer: int) -> int | None:
@@ -75,7 +78,7 @@ class NCCLTransport(Transport):
         """A point in the transport's stream, and what memory is in use up to there."""
         held, self._held = self._held, []
         with self.device.using(self.stream, joins=False):
-            return self.device.event(timed=False).record(), held
+            return self.device.mark(), held
 
     def join(self, mark: Any) -> None:
         """Lets the engine's stream wait for a point in the transport's."""

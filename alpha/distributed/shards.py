@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,23 +47,35 @@ class Division:
         rows: of the global batch.
         first: number of the first shard of all ranks that has rows.
         stops: whether some rank was asked to stop.
+        is_ahead: whether all ranks have shared it out ahead of a step that they may replay.
     """
 
     shards: list[Shard]
     rows: int
     first: int
     stops: bool
+    is_ahead: bool
+
+    @property
+    def cuts(self) -> tuple[int, ...]:
+        """What decides which work there is to do on this rank; what else there is only changes numbers in it."""
+        return self.first, *[shard.first for shard in self.shards], self.shards[-1].end
 
 
-def divide(world: World, rows: int, shards: int, stop: bool) -> Division:
+def divide(
+    world: World, rows: int, shards: int, stop: bool, state: Mapping[str, int], is_ahead: bool = False
+) -> Division:
     """Shares out a global batch of which this rank has some rows; an operation of all ranks.
+
+    Args:
+        state: where random numbers are when the loop begins; rank 0's count.
+        is_ahead: whether the step that has the loop did not begin yet.
 
     Where ranks have rows as loaders hand them out, shard s of S has rows s*N//S up to (s+1)*N//S of the batch's N,
     whatever the number of ranks. Else each rank divides its own rows in the same way.
     """
-    state = random.get_state()
-    random.reserve(4)  # every step begins elsewhere in the sequence
-    row = [rows, *np.array([state["seed"], state["offset"]], np.uint64).view(np.int64).tolist(), int(stop)]
+    place = np.array([state["seed"], state["offset"]], np.uint64).view(np.int64).tolist()
+    row = [rows, *place, int(stop), int(is_ahead)]
     table = world.table(row, "start")
     counts = table[:, 0].tolist()
     seed, offset = table[0, 1:3].view(np.uint64).tolist()
@@ -90,7 +103,7 @@ def divide(world: World, rows: int, shards: int, stop: bool) -> Division:
         for number in range(world.rank * per_rank, (world.rank + 1) * per_rank)
     ]
     first = next(number for number in range(shards) if bounds[number + 1] > bounds[number])
-    return Division(mine, total, first, bool(table[:, 3].any()))
+    return Division(mine, total, first, bool(table[:, 3].any()), bool(table[:, 4].all()))
 
 
 def rows_of(tensors: tuple[Any, ...]) -> int:

@@ -51,6 +51,17 @@ def additions(first: int, end: int, shards: int) -> list[int]:
     return counts
 
 
+def nodes_of(rows: list[Any], first: int, shards: int, add: Any) -> list[Any]:
+    """The sums of the nodes that make up some shards, from what each shard has; some of that is overwritten."""
+    found: list[Any] = []
+    for row, count in zip(rows, additions(first, first + len(rows), shards), strict=True):
+        found.append(row)
+        for _ in range(count):
+            second = found.pop()
+            found[-1] = add(found[-1], second, out=found[-1])
+    return found
+
+
 def total(sums: dict[Node, Array], shards: int, add: Any = np.add) -> Array:
     """The sum of all shards, from the sums of nodes that together cover them; the given arrays are overwritten."""
     return _sum_of((0, shards), sums, add)

@@ -47,7 +47,8 @@ class World:
         transport: what carries messages.
         timeout: seconds after which an operation that some rank did not take part in is an error.
         events: of ``dist.trace``, else None.
-        begun: how many operations this rank has begun.
+        begun: how many operations this rank has begun on the host.
+        carried: how many between GPUs; a captured step repeats those without being begun again.
         backend: how gradients on GPUs travel: "nccl", "mpi" for through the host, None for the first where it is there.
     """
 
@@ -55,7 +56,7 @@ class World:
         self.transport, self.timeout, self.backend = transport, timeout, backend
         self.rank, self.size = transport.rank, transport.size
         self.events: list[Event] | None = None
-        self.begun = 0
+        self.begun = self.carried = 0
         self.process = os.getpid()
         self.open: Any = None  # a loop over shards that is under way
         self.carriers: dict[str, Transport] = {}  # of tensors on GPUs, by their engines' names
@@ -75,7 +76,10 @@ class World:
                 f"[{name}] expected the process that called dist.init(), got one that it forked: take part in "
                 "operations of all ranks in the first alone"
             )
-        number, self.begun = self.begun, self.begun + 1
+        if transport is None:
+            number, self.begun = self.begun, self.begun + 1
+        else:
+            number, self.carried = self.carried, self.carried + 1
         tag = (number * len(OPERATIONS) + OPERATIONS.index(name)) % (self.transport.tags // 16 * 16)
         return Operation(self, name, number, tag, array.nbytes, make, transport or self.transport)
 
@@ -88,25 +92,6 @@ class World:
     def broadcast(self, array: Array, source: int = 0, name: str = "broadcast") -> Operation:
         """Begins handing one rank's array, dense and of one axis, to all."""
         return self.begin(name, array, lambda transport, tag: collectives.broadcast(transport, array, source, tag))
-
-    def sum_gradients(self, sums: Any, shards: int, owner: int | None, carrier: Transport | None = None) -> Operation:
-        """Begins a sum over all ranks, which all get or one.
-
-        Args:
-            sums: (nodes, length): as for ``sum``; an array, or a tensor that ``carrier`` takes to the other ranks.
-        """
-
-        def make(transport: Transport, tag: int) -> collectives.Steps:
-            add = np.add if carrier is None else _add_tensors
-            if owner is None:
-                return collectives.all_reduce(transport, sums, tag, shards, add)
-            return collectives.reduce_to(transport, sums, owner, tag, shards, add)
-
-        return self.begin("gradients", sums, make, carrier)
-
-    def gather(self, array: Array, bounds: list[int], name: str) -> Operation:
-        """Begins handing round the segments of an array of one axis: see ``collectives.gather``."""
-        return self.begin(name, array, lambda transport, tag: collectives.gather(transport, array, bounds, tag))
 
     def table(self, row: list[int], name: str = "all_reduce") -> Array:
         """Each rank's row of int64 numbers, as (ranks, numbers)."""
@@ -132,10 +117,6 @@ class World:
 
     def __repr__(self) -> str:
         return f"World(rank {self.rank} of {self.size}, {self.transport.name})"
-
-
-def _add_tensors(first: Any, second: Any, out: Any) -> Any:
-    return out.engine.elementwise("add", first, second, out=out)
 
 
 class Operation:

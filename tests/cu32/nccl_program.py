@@ -9,8 +9,9 @@ import sys
 import threading
 import types
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from tests.cuda_on_cpu import preload
@@ -52,11 +53,12 @@ class Communicator:
 
     def _begin(self, kind: int, memory: Any, peer: int, stream: int) -> None:
         assert stream, "the default stream"
-        self.groups.waiting.append((kind, self, memory.__cuda_array_interface__, peer))
+        self.groups.waiting.append((kind, self, memory.__cuda_array_interface__, peer, stream))
 
     def run(self, kind: int, memory: dict[str, Any], peer: int) -> None:
         """Sends or receives. A device's memory is the host's here, and work is done when it is submitted."""
         address, (nbytes,) = memory["data"][0], memory["shape"]
+        assert nbytes
         if kind == 0:
             SENT.append(nbytes)
             self.queues[self.unique, self.rank, peer].put(ctypes.string_at(address, nbytes))
@@ -69,13 +71,37 @@ class Communicator:
         """Has nothing to give back."""
 
 
+ROWS = {
+    "everything": (12, 12, 12, 12, 11, 12, 11, 11, 11, 12, 12),
+    "mlp": (9, 9, 9, 9, 10, 9, 10, 10, 10, 9, 10),
+}
+"""Lengths of global batches. On 4 ranks, 12 and 11 rows differ on one only; in 6 shards on 3, 9 and 10 rows are 3 rows
+of the second rank both times, cut differently."""
+
+_HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_KEPT: list[Any] = []
+FAILED: list[str] = []
+"""What went wrong in messages; an exception in a callback would be lost."""
+
+
 @contextmanager
 def group() -> Iterator[None]:
-    """All messages of the block, those to send first."""
+    """All messages of the block, those to send first: work in the order of a stream, which a capture records."""
     Communicator.groups.waiting = []
     yield
-    for kind, communicator, memory, peer in sorted(Communicator.groups.waiting, key=lambda one: one[0]):
-        communicator.run(kind, memory, peer)
+    messages = sorted(Communicator.groups.waiting, key=lambda one: one[0])
+
+    def run(_: object) -> None:
+        try:
+            for kind, communicator, memory, peer, _stream in messages:
+                communicator.run(kind, memory, peer)
+        except BaseException as error:
+            FAILED.append(repr(error))
+
+    (stream,) = {message[4] for message in messages}
+    callback = _HostFunction(run)
+    _KEPT.append(callback)
+    assert ctypes.CDLL("libcuda.so.1").cuLaunchHostFunc(ctypes.c_void_p(stream), callback, None) == 0
 
 
 def play_nccl() -> None:
@@ -89,30 +115,66 @@ def play_nccl() -> None:
     sys.modules.update({"nccl": package, "nccl.core": core})
 
 
-def main() -> None:
-    """Trains on 1, 2, 3 and 4 devices; prints digests, and how much travelled by NCCL."""
-    reason = preload.load()
-    assert reason is None, reason
-    play_nccl()
+def on_devices(ranks: int, function: Callable[[Any], Any]) -> list[Any]:
+    """A function of an engine on ranks that have a device each; how many bytes travelled is in ``SENT``."""
     import alpha
     from alpha import distributed as dist
     from alpha.distributed.world import current
-    from tests import data_parallel
 
-    def run(shards: int, sharded: bool) -> tuple[str, int]:
+    def run() -> Any:
         current("run").backend = "nccl"
         engine = alpha.engine(f"cu32:{dist.rank()}")
         with alpha.device(engine.name):
-            return data_parallel.train_on(engine, shards, sharded)
+            return function(engine)
+
+    SENT.clear()
+    results = dist.run_in_threads(run, ranks, timeout=120)
+    assert not FAILED, FAILED
+    return results
+
+
+def plain() -> dict[str, Any]:
+    """Trains on 1, 2, 3 and 4 devices: digests, and how much travelled."""
+    from tests import data_parallel
 
     found: dict[str, Any] = {}
     for ranks, shards in ((1, 4), (2, 4), (4, 4), (1, 6), (3, 6)):
         for sharded in (False, True):
-            SENT.clear()
-            results = dist.run_in_threads(run, ranks, shards, sharded, timeout=120)
+            results = on_devices(ranks, partial(data_parallel.train_on, shards=shards, sharded=sharded))
             digests, nbytes = {digest for digest, _ in results}, results[0][1]
             found[f"{shards} {ranks} {sharded}"] = {"digests": sorted(digests), "sent": sum(SENT), "nbytes": nbytes}
-    print(json.dumps(found))
+    return found
+
+
+def captured() -> dict[str, Any]:
+    """Trains by ``alpha.graph`` and without, over batches of which some are uneven: digests, captures, losses."""
+    from tests import data_parallel
+
+    found: dict[str, Any] = {}
+    for network, ranks, shards, sharded in (
+        ("everything", 1, 4, False), ("everything", 2, 4, False), ("everything", 4, 4, False),
+        ("mlp", 1, 6, False), ("mlp", 3, 6, False), ("mlp", 3, 6, True),
+    ):  # fmt: skip
+        for graphed in (False, True):
+            step = partial(
+                data_parallel.train_captured,
+                network=network,
+                shards=shards,
+                rows=ROWS[network],
+                graphed=graphed,
+                sharded=sharded,
+            )
+            key = f"{network} {ranks} {sharded} {graphed}"
+            found[key] = [result._asdict() for result in on_devices(ranks, step)]
+    return found
+
+
+def main() -> None:
+    """Runs the function that is named on the command line, and prints what it found as JSON."""
+    reason = preload.load()
+    assert reason is None, reason
+    play_nccl()
+    print(json.dumps({"plain": plain, "captured": captured}[sys.argv[1]]()))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,10 @@ EXCLUDED: dict[str, str] = {
         (
             "alpha.Engine",
             "alpha.random.mixed",
+            "alpha.random.begin_own_sequence",
+            "alpha.random.end_own_sequence",
             "alpha.random.own_sequence",
+            "alpha.random.sequence_kept",
             "alpha.random.stage_state",
             "alpha.Function",
             "alpha.Tensor",
