@@ -197,6 +197,55 @@ def train_captured(
     return Captured(digest(*values, alpha.rand(2)), run.captures, len(runs), losses)
 
 
+def train_two(engine: alpha.Engine, graphed: bool) -> Captured:
+    """Steps that train two networks in turn, with shards of a batch in whose middle random numbers are drawn."""
+    alpha.manual_seed(4)
+    nets = [nn.Sequential(mlp(), nn.Dropout(0.2), nn.Linear(10, 10)).to(engine).train() for _ in range(2)]
+    pars = [dist.DataParallel(net, shards=4) for net in nets]
+    optimizers = [optim.SGD(par.parameters(), lr=0.1, momentum=0.9) for par in pars]
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        x = x + alpha.rand(1, engine=engine)
+        for par, optimizer in zip(pars, optimizers, strict=True):
+            optimizer.zero_grad()
+            for px, py in par.split(x, y):
+                par.backward(F.cross_entropy(par(px), py))
+            optimizer.step()
+
+    return _called(engine, alpha.graph(step) if graphed else step, nets, pars)
+
+
+def train_added_up(engine: alpha.Engine, graphed: bool) -> Captured:
+    """Steps on the gradients of two loops, the first of which sends nothing; the network has running statistics."""
+    alpha.manual_seed(5)
+    net = Everything().to(engine).train()
+    par = dist.DataParallel(net, shards=4)
+    optimizer = optim.SGD(par.parameters(), lr=0.1)
+
+    def loop(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        for px, py in par.split(x, y):
+            par.backward(F.cross_entropy(par(px), py) / 2)
+
+    def step(x: alpha.Tensor, y: alpha.Tensor) -> None:
+        optimizer.zero_grad()
+        with par.no_sync():
+            loop(x, y)
+        loop(x.flip(1), y)
+        optimizer.step()
+
+    return _called(engine, alpha.graph(step) if graphed else step, [net], [par])
+
+
+def _called(engine: alpha.Engine, step: Any, nets: list[nn.Module], pars: list[dist.DataParallel]) -> Captured:
+    losses = []
+    for batch in batches((8, 8, 8, 7, 8, 7, 7, 7), 8):
+        x, y = batch.part("float32")
+        step(x.to(engine), y.to(engine))
+        losses += [par.loss for par in pars]
+    values = [value.to("cpu") for net in nets for value in (*net.parameters(), *net.buffers())]
+    return Captured(digest(*values, losses, alpha.rand(2)), getattr(step, "captures", 0), 0, losses)
+
+
 def main() -> None:
     """From the command line, as one rank."""
     shards, threads, steps = map(int, sys.argv[1:])

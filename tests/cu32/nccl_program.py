@@ -115,14 +115,14 @@ def play_nccl() -> None:
     sys.modules.update({"nccl": package, "nccl.core": core})
 
 
-def on_devices(ranks: int, function: Callable[[Any], Any]) -> list[Any]:
+def on_devices(ranks: int, function: Callable[[Any], Any], backend: str = "nccl") -> list[Any]:
     """A function of an engine on ranks that have a device each; how many bytes travelled is in ``SENT``."""
     import alpha
     from alpha import distributed as dist
     from alpha.distributed.world import current
 
     def run() -> Any:
-        current("run").backend = "nccl"
+        current("run").backend = backend
         engine = alpha.engine(f"cu32:{dist.rank()}")
         with alpha.device(engine.name):
             return function(engine)
@@ -143,6 +143,8 @@ def plain() -> dict[str, Any]:
             results = on_devices(ranks, partial(data_parallel.train_on, shards=shards, sharded=sharded))
             digests, nbytes = {digest for digest, _ in results}, results[0][1]
             found[f"{shards} {ranks} {sharded}"] = {"digests": sorted(digests), "sent": sum(SENT), "nbytes": nbytes}
+    results = on_devices(2, partial(data_parallel.train_on, shards=4, sharded=False), "mpi")
+    found["through the host"] = {"digests": sorted({digest for digest, _ in results}), "sent": sum(SENT)}
     return found
 
 
@@ -169,12 +171,40 @@ def captured() -> dict[str, Any]:
     return found
 
 
+def several() -> dict[str, Any]:
+    """Steps over two networks, and over gradients added up, by ``alpha.graph`` and without."""
+    from tests import data_parallel
+
+    kinds = {"two networks": data_parallel.train_two, "added up": data_parallel.train_added_up}
+    return {
+        f"{name} {ranks} {graphed}": [one._asdict() for one in on_devices(ranks, partial(train, graphed=graphed))]
+        for name, train in kinds.items()
+        for ranks in (1, 2)
+        for graphed in (False, True)
+    }
+
+
+def refused() -> list[str]:
+    """What ranks say whose gradients go through the host, when their step is to be captured."""
+    from alpha.errors import GraphError
+    from tests import data_parallel
+
+    def step(engine: Any) -> str:
+        try:
+            data_parallel.train_captured(engine, "mlp", 2, (4, 4, 4), True)
+        except GraphError as error:
+            return str(error)
+        return "nothing"
+
+    return on_devices(2, step, "mpi")
+
+
 def main() -> None:
     """Runs the function that is named on the command line, and prints what it found as JSON."""
     reason = preload.load()
     assert reason is None, reason
     play_nccl()
-    print(json.dumps({"plain": plain, "captured": captured}[sys.argv[1]]()))
+    print(json.dumps({one.__name__: one for one in (plain, captured, several, refused)}[sys.argv[1]]()))
 
 
 if __name__ == "__main__":
