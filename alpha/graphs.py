@@ -63,8 +63,12 @@ class Recorder(ABC):
     """Captures the steps of one function on one engine, in memory that their captures share."""
 
     @abstractmethod
-    def capture(self) -> AbstractContextManager[Recording]:
-        """``with recorder.capture() as recording:`` captures what is launched within instead of running it."""
+    def rehearse(self) -> AbstractContextManager[Any]:
+        """``with recorder.rehearse() as rehearsal:`` runs what is launched within, and notes what ``capture`` takes."""
+
+    @abstractmethod
+    def capture(self, rehearsal: Any) -> AbstractContextManager[Recording]:
+        """``with recorder.capture(rehearsal) as recording:`` captures what is launched within instead of running it."""
 
 
 # -- alpha.graph ---------------------------------------------------------------------------------------------------
@@ -145,6 +149,7 @@ class _Plan:
         self.step, self.engine, self.recorder = step, engine, recorder
         self.calls = self.captures = 0
         self.rehearsal: Watch | None = None
+        self.noted: Any = None  # by the recorder, of the rehearsal
         self.inputs: list[Tensor] = []
         self.recorded: list[_Recorded] = []
 
@@ -187,10 +192,10 @@ class _Plan:
 
     def rehearse(self, inputs: Sequence[Tensor]) -> Any:
         """Runs the step as it is, and refuses what no capture could hold."""
-        with watching(Watch(self.engine)) as watch:
+        with self.recorder.rehearse() as noted, watching(Watch(self.engine)) as watch:
             result = _each_tensor(_detached, self.step(*inputs))
         watch.leaves = dict.fromkeys(watch.leaves)  # their old gradients are of no more use
-        self.rehearsal = watch
+        self.rehearsal, self.noted = watch, noted
         return result
 
     def capture(self) -> _Recorded:
@@ -201,7 +206,7 @@ class _Plan:
             before = {leaf: leaf.grad for leaf in self.rehearsal.leaves}
         state = random.get_state()
         try:
-            with self.recorder.capture() as recording, watching(watch):
+            with self.recorder.capture(self.noted) as recording, watching(watch):
                 result = _each_tensor(_detached, self.step(*self.inputs))
         except BaseException:
             random.set_state(state)
@@ -224,11 +229,11 @@ class _Leaf:
         found: the gradient that the first new one was added to, None where the step or somebody before cleared it.
     """
 
-    __slots__ = ("_after", "_before", "_found", "_storage", "leaf")
+    __slots__ = ("_after", "_found", "_had_gradient", "_storage", "leaf")
 
     def __init__(self, leaf: Tensor, before: Tensor | None, found: Tensor | None) -> None:
         self.leaf, self._after, self._storage = leaf, leaf.grad, leaf.storage
-        self._before, self._found = before, found
+        self._had_gradient, self._found = before is not None, found
 
     def fits(self) -> bool:
         """Whether a replay does now what the step would do: adds to the same memory, or starts from none."""
@@ -237,7 +242,7 @@ class _Leaf:
         grad = self.leaf.grad
         if self._found is not None:
             return grad is not None and grad.storage is self._found.storage
-        return grad is None or self._before is not None
+        return grad is None or self._had_gradient
 
     def restore(self) -> None:
         """Puts the gradient where the step puts it."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from alpha import caches, dtypes, steps
+from alpha.arenas import Observer
 from alpha.arguments import as_array
 from alpha.cu32 import driver
 from alpha.cu32.compiler import USER, Source
@@ -113,6 +114,7 @@ class DeviceEngine(Engine):
         cap = memory if memory is not None else self.device.memory_info()[0] * 9 // 10
         self.memory = MemoryPool(cap, self.device.allocate, self._release)
         self.pool = self.memory  # that tensors made now live in: during a capture another
+        self.observer: Observer | None = None  # of what a rehearsal asks for
         self._unreleased: list[object] = []
         self._uploader = Uploader(self.device)
         self.constants = Constants()
@@ -153,7 +155,10 @@ class DeviceEngine(Engine):
     # -- memory --------------------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int) -> Storage:
-        return Storage(self, self.pool, nbytes)
+        storage = Storage(self, self.pool, nbytes)
+        if self.observer is not None:
+            self.observer.note(storage)
+        return storage
 
     def _release(self, handle: object) -> None:
         # Freeing waits for the device, which a stream that is being captured cannot do.

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from alpha import graphs
+from alpha.arenas import Arena, Observer, Request, place
 from alpha.cu32 import driver
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.checks import CheckOperations
@@ -35,20 +36,55 @@ class GraphOperations(CheckOperations):
 class PrivatePool(MemoryPool):
     """Blocks that only captured work uses, so that a replay overwrites nobody's: its segments are blocks of a pool.
 
-    That pool counts them as in use, and gets them back as they fall free once the captures are gone.
+    That pool counts them as in use, and gets them back as they fall free once the captures are gone. Large blocks come
+    from an arena where an observation of the same work says where they go.
     """
 
     def __init__(self, owner: MemoryPool) -> None:
         self._owner = owner
+        self._arenas: list[Arena] = []
+        self._arena: Arena | None = None  # of the capture that goes on
         super().__init__(1 << 62, self._borrow)  # the owner's cap is the one that holds
+
+    @contextmanager
+    def planned(self, requests: list[Request]) -> Iterator[None]:
+        """``with pool.planned(requests):`` the work of the block makes these requests, most likely."""
+        self._arena = self._prepared(requests) if requests else None
+        try:
+            yield
+        finally:
+            self._arena = None
+
+    def _prepared(self, requests: list[Request]) -> Arena:
+        """An arena for requests: one that there is, if it is large enough."""
+        for arena in self._arenas:
+            offsets, end = place(requests, arena.taken())
+            if end <= arena.nbytes:
+                break
+        else:
+            offsets, end = place(requests)
+            self._owner.release_cached()  # what the work has left there, and most likely in other pieces than one
+            with self._saying_for_what(end):
+                arena = Arena(*self._owner.lend(end), end)
+            self._arenas.append(arena)
+        arena.follow(requests, offsets)
+        return arena
 
     def _borrow(self, nbytes: int) -> tuple[int, Loan]:
         block, loan = self._owner.lend(nbytes)
         return block.address, loan
 
     def lend(self, nbytes: int, collected: bool = False) -> tuple[Block, Loan]:
-        try:
+        planned = self._arena.lend(nbytes) if self._arena is not None else None
+        if planned is not None:
+            return planned
+        with self._saying_for_what(nbytes):
             return super().lend(nbytes, collected)
+
+    @contextmanager
+    def _saying_for_what(self, nbytes: int) -> Iterator[None]:
+        try:
+            yield
         except OutOfMemoryError as error:
             raise OutOfMemoryError(
                 f"[graph] expected room for {nbytes} bytes of a captured step, got {self._owner}: use a smaller batch, "
@@ -162,7 +198,20 @@ class Recorder(graphs.Recorder):
         self._pool = PrivatePool(engine.memory)
 
     @contextmanager
-    def capture(self) -> Iterator[Capture]:
+    def rehearse(self) -> Iterator[Observer]:
+        engine, observer = self._engine, Observer()
+        try:
+            try:
+                engine.observer = observer
+                yield observer
+            finally:
+                engine.observer = None
+        finally:
+            engine.observer = None  # once more, if an interrupt came before the first time
+            observer.stop()
+
+    @contextmanager
+    def capture(self, rehearsal: Observer) -> Iterator[Capture]:
         engine = self._engine
         if engine.capture is not None:
             raise GraphError(
@@ -170,16 +219,18 @@ class Recorder(graphs.Recorder):
             )
         capture = Capture(engine, self._pool)
         graph = driver.Graph(engine.device)
-        try:
+        with self._pool.planned(rehearsal.requests):
             try:
-                engine.capture, engine.pool = capture, self._pool
-                with graph:
-                    yield capture
+                try:
+                    engine.capture, engine.pool = capture, self._pool
+                    with graph:
+                        yield capture
+                finally:
+                    engine.capture, engine.pool = None, engine.memory
+                    engine.release_waiting()
             finally:
-                engine.capture, engine.pool = None, engine.memory
-                engine.release_waiting()
-        finally:
-            engine.capture, engine.pool = None, engine.memory  # once more, if an interrupt came before the first time
+                engine.capture, engine.pool = None, engine.memory  # again, if an interrupt came before the first time
+        engine.memory.release_cached()  # what the rehearsal has left there; the capture has memory of its own
         capture.finish(graph)
 
 
