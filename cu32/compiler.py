@@ -200,7 +200,7 @@ def _compile_error(source: Source, architecture: str, messages: str) -> EngineEr
     return EngineError(f"[cu32] expected {source} to compile for {architecture}, got:\n{messages.strip()}")
 
 
-def _toolkits() -> list[Path]:
+def toolkits() -> list[Path]:
     """Folders that hold a toolkit, the best first: named by the environment, from PyPI, installed."""
     named = [Path(os.environ[key]) for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
     packaged = [
@@ -213,7 +213,7 @@ def _toolkits() -> list[Path]:
 
 
 def _nvrtc_files() -> Iterator[str]:
-    for root in _toolkits():
+    for root in toolkits():
         for folder in ("lib64", "lib", "bin", "lib/x64"):
             for pattern in ("libnvrtc.so*", "nvrtc64_*.dll"):
                 found = sorted(glob.glob(str(root / folder / pattern)), reverse=True)
@@ -237,7 +237,7 @@ def _load_nvrtc() -> ctypes.CDLL | None:
 
 def nvccs() -> list[str]:
     """The toolkits' commands, the best first."""
-    in_toolkits = [str(root / "bin" / "nvcc") for root in _toolkits()]
+    in_toolkits = [str(root / "bin" / "nvcc") for root in toolkits()]
     return [found for found in [*map(shutil.which, in_toolkits), shutil.which("nvcc")] if found]
 
 
