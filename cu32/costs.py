@@ -7,9 +7,9 @@ first; few warps hide little. Starting kernels, blocks and passes over the parts
 is faster than its operands and results pass through memory.
 
 The constants are those of an H100 by its public figures, and of the main loops' instructions in the cubins of sm_90
-(nvcc 13.0: 589 to 695 for 512 multiply-adds). Where a device's own speeds have been measured (``cu32.figures``), those
-stand in for its peak of multiply-adds, its memory's and its cache's. They choose well where candidates differ by more
-than some 10 %; ``alpha.set_search`` measures instead.
+(kernels/LOOPS.md). Where a device's own speeds have been measured (``cu32.figures``), those stand in for its peak of
+multiply-adds, its memory's and its cache's. They choose well where candidates differ by more than some 10 %;
+``alpha.set_search`` measures instead.
 """
 
 from __future__ import annotations
@@ -32,11 +32,21 @@ WARP = 32
 SCHEDULERS = 4
 """Schedulers of a multiprocessor; each issues one warp's instruction per cycle."""
 
-OVERHEAD = 40
-"""Instructions of a thread's step beside those below."""
 
-PIECE = 12
-"""Instructions that bring a piece of four elements from memory to shared memory, its place among them."""
+class Moving(NamedTuple):
+    """Instructions of a thread's step beside multiply-adds and reads of shared memory.
+
+    Attributes:
+        piece: those that bring four elements from memory to shared memory, their place among them.
+        step: the others.
+    """
+
+    piece: int
+    step: int
+
+
+THROUGH_REGISTERS, COPIED = Moving(12, 40), Moving(4, 60)
+"""Of kernels that load and store, and of those that copy asynchronously."""
 
 CONTENTION = 8
 """One cycle in so many that the reads of shared memory take is not hidden behind the multiply-adds."""
@@ -79,22 +89,18 @@ Lengths = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Tile:
-    """A block's rows and columns, and a thread's: down x across sums."""
+    """A block's rows and columns, and a thread's: down x across sums; ``depth`` terms of a sum per step."""
 
     rows: int
     columns: int
     down: int
     across: int
+    depth: int = 16
 
     @property
     def threads(self) -> int:
         """Threads per block."""
         return self.rows * self.columns // (self.down * self.across)
-
-    @property
-    def depth(self) -> int:
-        """Terms of the sum a step; the float32 kernels say the same."""
-        return 8 if self.across == 8 else 16
 
     @property
     def macros(self) -> dict[str, Any]:
@@ -183,13 +189,22 @@ class Kernel:
         return self.tile.threads / WARP
 
 
-def float_kernel(chip: Chip, tile: Tile, load: str, penalty: float = 1.0, resident: int | None = None) -> Kernel:
+def float_kernel(
+    chip: Chip,
+    tile: Tile,
+    load: str,
+    penalty: float = 1.0,
+    resident: int | None = None,
+    moving: Moving = THROUGH_REGISTERS,
+) -> Kernel:
     """A kernel without tensor cores: each thread multiplies, reads shared memory, and moves pieces of four elements."""
     depth, threads = tile.depth, tile.threads
     multiplies = tile.down * tile.across * depth
     reads = depth * (tile.down + tile.across) / 4
-    pieces = (tile.rows + tile.columns) * depth / 4 / threads  # each read once, and written one element at a time
-    issued = max(multiplies + reads + PIECE * pieces + OVERHEAD, multiplies * 128 / chip.fmas)
+    pieces = (
+        (tile.rows + tile.columns) * depth / 4 / threads
+    )  # each read once, and written by four elements or one by one
+    issued = max(multiplies + reads + moving.piece * pieces + moving.step, multiplies * 128 / chip.fmas)
     warps = threads / WARP
     shared = (2 * reads + 4 * pieces) * warps  # a 128-bit read takes two wavefronts
     busy = max(issued * warps / SCHEDULERS + shared / CONTENTION, shared)

@@ -108,7 +108,7 @@ class Split:
         return -(-rows // self.tile) * -(-columns // self.tile) * self.parts
 
 
-LARGE, SMALL = Tile(128, 128, 8, 8), Tile(64, 64, 4, 4)
+LARGE, SMALL = Tile(128, 128, 8, 8, 8), Tile(64, 64, 4, 4)
 """Tiles of gemm.cu: float64 has the small one."""
 
 RESIDENT = {LARGE: 2, SMALL: 3}

@@ -19,7 +19,7 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.conv import patches, tables
 from alpha.cu32.conv.algorithm import Algorithm
 from alpha.cu32.conv.problem import Call, Problem
-from alpha.cu32.costs import Chip, Covered, Kernel, Lengths, Tile, TilePlan, float_kernel
+from alpha.cu32.costs import COPIED, Chip, Covered, Kernel, Lengths, Moving, Tile, TilePlan, float_kernel
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.structs import KernelStruct
 from alpha.tensor import Storage, Tensor
@@ -39,9 +39,11 @@ LARGE, TALL, SQUARE, NARROW, SMALL = (
     Tile(128, 32, 8, 4),
     Tile(64, 32, 8, 4),
 )
+DEEP = Tile(64, 64, 8, 4, 32)
+"""With half as many barriers as SQUARE, where there are channels for it."""
 DOUBLE = Tile(64, 64, 4, 4)
 TILES = {
-    "VECTOR": (LARGE, TALL, SQUARE, NARROW, SMALL),
+    "VECTOR": (LARGE, TALL, DEEP, SQUARE, NARROW, SMALL),
     "FLAT": (SQUARE, NARROW, SMALL),
     "SCALAR": (LARGE, SQUARE, SMALL),
 }
@@ -52,7 +54,9 @@ _FILTERS = {FORWARD: "BY_DEPTH", INPUT_GRAD: "BY_WIDTH"}
 
 def _source(operator: str, real: str, tile: Tile, load: str, wide: bool = False) -> Source:
     offset: dict[str, Any] = {"OFFSET": "int64"} if wide else {}
-    return Source("conv", REAL=real, LOAD=load, FILTER=_FILTERS[operator], **tile.macros, **offset)
+    return Source(
+        "conv", REAL=real, LOAD=load, FILTER=_FILTERS[operator], **tile.macros, TILE_DEPTH=tile.depth, **offset
+    )
 
 
 _KERNELS = [("float", tile, load) for load, listed in TILES.items() for tile in listed]
@@ -82,9 +86,11 @@ class TileAlgorithm(Algorithm):
 
     Attributes:
         tiles: those of float32, by the way the kernel loads.
+        moving: how operands reach shared memory.
     """
 
     tiles: ClassVar[Mapping[str, Sequence[Tile]]]
+    moving: ClassVar[Moving] = COPIED
 
     @abstractmethod
     def load(self, problem: Problem) -> str:
@@ -102,8 +108,8 @@ class TileAlgorithm(Algorithm):
         """The kernels that serve a problem on a device."""
         load = self.load(problem)
         if problem.item == 8:
-            return [float_kernel(chip, DOUBLE, load, 2 * PENALTY[load], resident=2)]
-        return [float_kernel(chip, tile, load, PENALTY[load]) for tile in self.tiles[load]]
+            return [float_kernel(chip, DOUBLE, load, 2 * PENALTY[load], 2, self.moving)]
+        return [float_kernel(chip, tile, load, PENALTY[load], None, self.moving) for tile in self.tiles[load]]
 
     def shared_bytes(self, plan: TilePlan) -> int:
         """Dynamic shared memory of a block."""

@@ -13,7 +13,7 @@ from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import tables
 from alpha.cu32.conv.problem import Call, Problem
-from alpha.cu32.conv.tiles import DOUBLE, LARGE, SMALL, SQUARE, TALL, TileAlgorithm
+from alpha.cu32.conv.tiles import DEEP, DOUBLE, LARGE, SMALL, SQUARE, TALL, TileAlgorithm
 from alpha.cu32.costs import Kernel, Lengths, Tile, TilePlan
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.structs import KernelStruct
@@ -23,7 +23,7 @@ from alpha.tensor import Storage, Tensor
 LEAP = KernelStruct("leap.cuh", "Leap")
 
 SLIM = Tile(64, 16, 8, 4)
-TILES = {"VECTOR": (LARGE, TALL, SQUARE, SMALL, SLIM), "SCALAR": (SQUARE, SMALL, SLIM)}
+TILES = {"VECTOR": (LARGE, TALL, DEEP, SQUARE, SMALL, SLIM), "SCALAR": (SQUARE, SMALL, SLIM)}
 """Tiles of float32 by the way the kernel loads."""
 
 MOST_TAPS = MAX_GRID_YZ
@@ -31,8 +31,8 @@ MOST_TAPS = MAX_GRID_YZ
 
 
 def _source(real: str, tile: Tile, load: str, wide: bool = False) -> Source:
-    offset: dict[str, Any] = {"OFFSET": "int64"} if wide else {}
-    return Source("conv_weight", REAL=real, LOAD=load, **tile.macros, **offset)
+    more: dict[str, Any] = {"TILE_DEPTH": tile.depth, **({"OFFSET": "int64"} if wide else {})}
+    return Source("conv_weight", REAL=real, LOAD=load, **tile.macros, **more)
 
 
 _KERNELS = [("float", tile, load) for load, listed in TILES.items() for tile in listed]

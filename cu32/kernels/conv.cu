@@ -7,190 +7,165 @@
 //   FILTER   BY_DEPTH: neighbours along the summed channels are neighbours in the filter (forward);
 //            BY_WIDTH: neighbours along the result's channels are (input gradient)
 //
-// Per step of DEPTH a thread issues TILE_DOWN * TILE_ACROSS * DEPTH = 512 FMAs, 32 or 48 128-bit reads of shared memory, some
-// 10 loads and stores on the way there and 20 of everything else: FMAs are nearly 90 % of what it issues. With one barrier
-// per step and 16 warps per multiprocessor, 75 to 85 % of the FMA peak is to be expected (not measured) where the tiles fill
-// the device.
+//   TILE_DEPTH   terms of the sum in a step, 16 or 32
+//
+// The panels of the next step are on their way to shared memory while a thread multiplies those of the last, and two
+// buffers make one barrier per step enough. kernels/LOOPS.md has what the compiler makes of that.
 #include "tile.cuh"
 
 enum Load { VECTOR, SCALAR, FLAT };
 enum Filter { BY_DEPTH, BY_WIDTH };
 
-constexpr int DEPTH = TILE_ACROSS == 8 ? 8 : 16;  // of a step: threads with fewer sums have the registers for more
+constexpr int DEPTH = TILE_DEPTH, QUADS = DEPTH / 4;
 constexpr int FLAT_LIMIT = 1024;  // taps times channels that FLAT's table holds; cu32/conv/tiles.py knows it
-constexpr int THREADS = Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>::THREADS;
+using Tally = Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS, DEEP>;
+using SourceTile = SharedTile<REAL, DEEP, TILE_ROWS, DEPTH>;
+using FilterTile = SharedTile<REAL, WIDE, TILE_COLUMNS, DEPTH, FILTER == BY_DEPTH ? TILE_COLUMNS + 4 : TILE_COLUMNS>;
+constexpr int THREADS = Tally::THREADS;
 constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;  // blocks per multiprocessor at 128 registers per thread
-constexpr int A_PIECES = TILE_ROWS * DEPTH / 4 / THREADS, B_PIECES = TILE_COLUMNS * DEPTH / 4 / THREADS;
-constexpr int A_PITCH = TILE_ROWS + 4, B_PITCH = TILE_COLUMNS + 4;  // + 4: turned stores fall on 32 different banks
+constexpr int A_PIECES = SourceTile::PIECES / THREADS, B_PIECES = FilterTile::PIECES / THREADS;
 static_assert(A_PIECES > 0 && B_PIECES > 0, "every thread moves as many pieces");
-
-// Which of EDGE rows (or columns) and which four channels of a step piece p is, where channels are neighbours in memory. Two
-// threads read a row's 32 bytes; 16 rows by 2 such fours, turned, are 32 different banks of shared memory.
-template <int EDGE>
-__device__ __forceinline__ int turned_edge(int p) {
-    return p / 2 % EDGE;
-}
-template <int EDGE>
-__device__ __forceinline__ int turned_k(int p) {
-    return (p % 2 + p / (2 * EDGE) * 2) * 4;
-}
 
 // Offsets of one (tap, channel) pair in source and filter.
 struct FlatOffset {
     int a, b;
 };
 
+// Where a thread's pieces of a step come from, before the step's own offsets, and where they go. The main loop has no registers
+// to keep it: it is read in each step.
+struct __align__(16) Pieces {
+    OFFSET a[A_PIECES];
+    int b[B_PIECES];
+    int to_a, to_b;
+};
+
 struct Shared {
-    __align__(16) REAL a[2][DEPTH][A_PITCH];
-    __align__(16) REAL b[2][DEPTH][B_PITCH];
+    SourceTile a[2];
+    FilterTile b[2];
+    Pieces pieces[THREADS];
     OFFSET source[TILE_ROWS], result[TILE_ROWS];
     int columns, bias;  // columns of the group from the block's first on, and that one's place in the bias
     int column_taps;
     FlatOffset flat[LOAD == FLAT ? FLAT_LIMIT : 1];
 };
 
-// Four summed channels from k on, of which `left` exist.
-__device__ __forceinline__ void fetch_depth(REAL* four, const REAL* place, int left) {
+// Four summed channels, of which `left` exist from the first on.
+__device__ __forceinline__ void copy_depth(REAL* four, const REAL* place, int left) {
     if constexpr (LOAD == VECTOR) {
-        four[0] = four[1] = four[2] = four[3] = 0;
-        if (left > 0) read4(four, place);
+        copy4(four, place, left > 0);
     } else {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) four[j] = j < left ? place[j] : REAL(0);
+        for (int j = 0; j < 4; ++j) copy1(four + j, place + j, j < left);
     }
 }
 
-// This thread's share of a step of the source: row piece_row(i), channels from piece_k() on.
+// A thread's share of a step of the source: rows `row(i)`, four terms.
 struct SourcePanel {
-    const REAL* const a;
-    OFFSET place[A_PIECES];
-    REAL piece[A_PIECES][4];
+    static constexpr int NEXT = THREADS * 4;  // from a piece of the tile to the thread's next
 
-    static __device__ __forceinline__ int piece_row(int i) { return turned_edge<TILE_ROWS>(threadIdx.x + i * THREADS); }
-    static __device__ __forceinline__ int piece_k(int i) { return turned_k<TILE_ROWS>(threadIdx.x + i * THREADS); }
+    static __device__ __forceinline__ int row(int i) { return SourceTile::edge(threadIdx.x + i * THREADS); }
+    static __device__ __forceinline__ int term() { return SourceTile::term(threadIdx.x); }  // that of all pieces
 
-    __device__ __forceinline__ SourcePanel(const REAL* a, const Shared& shared) : a(a) {
+    static __device__ __forceinline__ void place(Pieces& pieces, const OFFSET* source) {
 #pragma unroll
-        for (int i = 0; i < A_PIECES; ++i) place[i] = shared.source[piece_row(i)] + (LOAD == FLAT ? 0 : piece_k(i));
+        for (int i = 0; i < A_PIECES; ++i) pieces.a[i] = source[row(i)] + (LOAD == FLAT ? 0 : term());
+        pieces.to_a = SourceTile::place(threadIdx.x);
     }
-    __device__ __forceinline__ void fetch(OFFSET offset, int left) {
-#pragma unroll
-        for (int i = 0; i < A_PIECES; ++i) fetch_depth(piece[i], a + (place[i] + offset), left - piece_k(i));
-    }
-    __device__ __forceinline__ void fetch_flat(const FlatOffset* flat, int left) {
+    static __device__ __forceinline__ void copy(SourceTile& tile, const Pieces& pieces, const REAL* a, OFFSET offset, int left) {
 #pragma unroll
         for (int i = 0; i < A_PIECES; ++i)
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int k = piece_k(i) + j;
-                piece[i][j] = k < left ? a[place[i] + flat[k].a] : REAL(0);
-            }
+            copy_depth(tile.element + pieces.to_a + i * NEXT, a + (pieces.a[i] + offset), left - term());
     }
-    __device__ __forceinline__ void store(REAL (*panel)[A_PITCH]) const {
+    static __device__ __forceinline__ void copy_flat(SourceTile& tile, const Pieces& pieces, const REAL* a, const FlatOffset* flat, int left) {
 #pragma unroll
-        for (int i = 0; i < A_PIECES; ++i)
+        for (int j = 0; j < 4; ++j) {
+            const int k = term() + j, offset = k < left ? flat[k].a : 0;
 #pragma unroll
-            for (int j = 0; j < 4; ++j) panel[piece_k(i) + j][piece_row(i)] = piece[i][j];
+            for (int i = 0; i < A_PIECES; ++i)
+                copy1(tile.element + pieces.to_a + i * NEXT + j, a + (pieces.a[i] + offset), k < left);
+        }
     }
 };
 
-// The same of the filter.
+// The same of the filter. By depth, the four terms of a piece lie apart in the tile, and are copied one by one.
 struct FilterPanel {
-    const REAL* const b;
-    int place[B_PIECES];
-    REAL piece[B_PIECES][4];
-    const int columns;  // of the group from the block's first on
+    static constexpr int NEXT = FILTER == BY_DEPTH ? THREADS / QUADS : THREADS / (TILE_COLUMNS / 4) * FilterTile::TO_NEXT_TERM;
 
-    static __device__ __forceinline__ int piece_column(int i) {
-        const int p = threadIdx.x + i * THREADS;
-        return FILTER == BY_DEPTH ? turned_edge<TILE_COLUMNS>(p) : p % (TILE_COLUMNS / 4) * 4;
+    static __device__ __forceinline__ int column(int i) {
+        return FILTER == BY_DEPTH ? threadIdx.x / QUADS + i * (THREADS / QUADS) : FilterTile::edge(threadIdx.x + i * THREADS);
     }
-    static __device__ __forceinline__ int piece_k(int i) {
-        const int p = threadIdx.x + i * THREADS;
-        return FILTER == BY_DEPTH ? turned_k<TILE_COLUMNS>(p) : p / (TILE_COLUMNS / 4);
+    static __device__ __forceinline__ int term(int i) {
+        return FILTER == BY_DEPTH ? threadIdx.x % QUADS * 4 : FilterTile::term(threadIdx.x + i * THREADS);
     }
     // A column that is not there reads another's filter, and its results are dropped.
-    __device__ __forceinline__ int present(int column) const { return column < columns ? column : 0; }
-
-    __device__ __forceinline__ FilterPanel(const REAL* b, int first, const Gather& g, int columns) : b(b), columns(columns) {
+    static __device__ __forceinline__ void place(Pieces& pieces, int first, const Gather& g, int columns) {
 #pragma unroll
         for (int i = 0; i < B_PIECES; ++i)
-            place[i] = first + present(piece_column(i)) * (int)g.b_width + (LOAD == FLAT ? 0 : piece_k(i) * (int)g.b_depth);
+            pieces.b[i] = first + (column(i) < columns ? column(i) : 0) * (int)g.b_width + (LOAD == FLAT ? 0 : term(i) * (int)g.b_depth);
+        pieces.to_b = term(0) * FilterTile::TO_NEXT_TERM + column(0);
     }
-    __device__ __forceinline__ void fetch(int offset, int left) {
+    static __device__ __forceinline__ void copy(FilterTile& tile, const Pieces& pieces, const REAL* b, int offset, int left, int columns) {
 #pragma unroll
-        for (int i = 0; i < B_PIECES; ++i) {
-            if constexpr (FILTER == BY_DEPTH)
-                fetch_depth(piece[i], b + (place[i] + offset), left - piece_k(i));
-            else
-                fetch_width(i, offset, piece_k(i) < left);
-        }
+        for (int i = 0; i < B_PIECES; ++i)
+            copy_piece(tile.element + pieces.to_b + i * NEXT, b + (pieces.b[i] + offset), left - term(i), columns - column(i));
     }
-    __device__ __forceinline__ void fetch_flat(const FlatOffset* flat, int left) {
+    static __device__ __forceinline__ void copy_flat(FilterTile& tile, const Pieces& pieces, const REAL* b, const FlatOffset* flat, int left, int columns) {
+        if constexpr (FILTER == BY_DEPTH) {
 #pragma unroll
-        for (int i = 0; i < B_PIECES; ++i) {
-            if constexpr (FILTER == BY_DEPTH) {
+            for (int j = 0; j < 4; ++j) {
+                const int k = term(0) + j, offset = k < left ? flat[k].b : 0;
 #pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const int k = piece_k(i) + j;
-                    piece[i][j] = k < left ? b[place[i] + flat[k].b] : REAL(0);
-                }
-            } else {
-                const bool inside = piece_k(i) < left;
-                fetch_width(i, inside ? flat[piece_k(i)].b : 0, inside);
+                for (int i = 0; i < B_PIECES; ++i)
+                    copy1(tile.element + pieces.to_b + i * NEXT + j * FilterTile::TO_NEXT_TERM, b + (pieces.b[i] + offset), k < left);
             }
-        }
-    }
-    __device__ __forceinline__ void store(REAL (*panel)[B_PITCH]) const {
+        } else {
 #pragma unroll
-        for (int i = 0; i < B_PIECES; ++i) {
-            if constexpr (FILTER == BY_WIDTH) {
-                write4(&panel[piece_k(i)][piece_column(i)], piece[i]);
-            } else {
-#pragma unroll
-                for (int j = 0; j < 4; ++j) panel[piece_k(i) + j][piece_column(i)] = piece[i][j];
-            }
+            for (int i = 0; i < B_PIECES; ++i)
+                copy_piece(tile.element + pieces.to_b + i * NEXT, b + (pieces.b[i] + (term(i) < left ? flat[term(i)].b : 0)),
+                           left - term(i), columns - column(i));
         }
     }
 
    private:
-    __device__ __forceinline__ void fetch_width(int i, int offset, bool inside) {
-        piece[i][0] = piece[i][1] = piece[i][2] = piece[i][3] = 0;
-        if (!inside) return;
-        if constexpr (LOAD == VECTOR) {
-            read4(piece[i], b + (place[i] + offset));
+    static __device__ __forceinline__ void copy_piece(REAL* four, const REAL* from, int left, int columns) {
+        if constexpr (FILTER == BY_WIDTH && LOAD == VECTOR) {
+            copy4(four, from, left > 0);
         } else {
 #pragma unroll
-            for (int j = 0; j < 4; ++j)
-                if (piece_column(i) + j < columns) piece[i][j] = b[place[i] + offset + j];
+            for (int j = 0; j < 4; ++j) {
+                if constexpr (FILTER == BY_WIDTH)
+                    copy1(four + j, from + j, left > 0 && j < columns);
+                else
+                    copy1(four + j * FilterTile::TO_NEXT_TERM, from + j, left > (LOAD == VECTOR ? 0 : j));
+            }
         }
     }
 };
 
 // Moves the two panels of each step in turn: through the walk over taps, or through the table of offsets.
 struct Feeder {
+    const REAL *const a, *const b;
     const Gather& g;
-    const Shared& shared;
-    SourcePanel source;
-    FilterPanel filter;
     TapWalk<DEPTH> walk;
     int flat, flat_end;
 
-    __device__ __forceinline__ Feeder(const REAL* a, const REAL* b, const Gather& g, const Shared& shared, const GatherBlock<TILE_COLUMNS>& block, int step)
-        : g(g), shared(shared), source(a, shared), filter(b, block.b + block.column * (int)g.b_width, g, (int)g.width - block.column),
-          walk(g, LOAD == FLAT ? 0 : step, block.columns.taps), flat(step * DEPTH),
+    __device__ __forceinline__ Feeder(const REAL* a, const REAL* b, const Gather& g, const GatherBlock<TILE_COLUMNS>& block, int step)
+        : a(a), b(b), g(g), walk(g, LOAD == FLAT ? 0 : step, block.columns.taps), flat(step * DEPTH),
           flat_end(block.taps() * (int)g.depth) {}
 
-    __device__ __forceinline__ void fetch() {
+    // Begins the copies of the next step.
+    __device__ __forceinline__ void copy(Shared& shared, int buffer) {
+        const Pieces pieces = shared.pieces[threadIdx.x];
         if constexpr (LOAD == FLAT) {
-            source.fetch_flat(shared.flat + flat, flat_end - flat);
-            filter.fetch_flat(shared.flat + flat, flat_end - flat);
+            SourcePanel::copy_flat(shared.a[buffer], pieces, a, shared.flat + flat, flat_end - flat);
+            FilterPanel::copy_flat(shared.b[buffer], pieces, b, shared.flat + flat, flat_end - flat, shared.columns);
             flat += DEPTH;
         } else {
-            source.fetch(walk.a, (int)g.depth - walk.k);
-            filter.fetch(walk.b, (int)g.depth - walk.k);
+            SourcePanel::copy(shared.a[buffer], pieces, a, walk.a, (int)g.depth - walk.k);
+            FilterPanel::copy(shared.b[buffer], pieces, b, walk.b, (int)g.depth - walk.k, shared.columns);
             walk.advance(g, shared.column_taps);
         }
+        cp_async_commit();
     }
 };
 
@@ -216,19 +191,23 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
     }
     if constexpr (LOAD == FLAT) fill_flat(shared, g, block);
     __syncthreads();
+    SourcePanel::place(shared.pieces[threadIdx.x], shared.source);
+    FilterPanel::place(shared.pieces[threadIdx.x], block.b + block.column * (int)g.b_width, g, shared.columns);
 
     const int steps = LOAD == FLAT ? ceil_div(block.taps() * (int)g.depth, DEPTH) : block.taps() * TapWalk<DEPTH>::steps(g);
     const Piece piece(steps, blockIdx.y, (int)g.parts);
-    Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS> sums;
+    Tally sums;
+    int rows = SourceTile::start(sums.row_of(0)), columns = FilterTile::start(sums.column_of(0));
+    keep(rows);
+    if (FILTER == BY_DEPTH || TILE_COLUMNS != 64) keep(columns);  // else there is one register too few
     if (piece.begin < piece.end) {
-        Feeder feeder(a, b, g, shared, block, piece.begin);
-        feeder.fetch();
+        Feeder feeder(a, b, g, block, piece.begin);
+        feeder.copy(shared, 0);
         for (int left = piece.end - piece.begin, buffer = 0; left > 0; --left, buffer ^= 1) {
-            feeder.source.store(shared.a[buffer]);
-            feeder.filter.store(shared.b[buffer]);
+            cp_async_wait<0>();
             __syncthreads();
-            if (left > 1) feeder.fetch();
-            sums.template accumulate<DEPTH>(shared.a[buffer], shared.b[buffer]);
+            if (left > 1) feeder.copy(shared, buffer ^ 1);
+            sums.add(shared.a[buffer], shared.b[buffer], rows, columns);
         }
     }
 

@@ -1,72 +1,55 @@
 // Sk-dilated-V2: the gradient of the filter. A block has one tap, a tile of its output by input channels, and a part of the sum
 // over the run of (output row, output column, image) that the tap meets inside the image: no zero is read. Macros:
-//   REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS, OFFSET   as in conv.cu; rows are output channels
+//   REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS, TILE_DEPTH, OFFSET   as in conv.cu; rows are output channels
 //   LOAD     VECTOR: four channels at a time; SCALAR: one
-// Both operands lie with their channels side by side, so panels are straight copies; FMAs are about 90 % of what a thread
-// issues, and 75 to 85 % of the FMA peak is what to expect where the tiles fill the device.
+// Both operands lie with their channels side by side, so panels are straight copies. The first threads walk over the terms for all,
+// two steps ahead.
 #include "leap.cuh"
 
 enum Load { VECTOR, SCALAR };
 
-constexpr int DEPTH = TILE_ACROSS == 8 ? 8 : 16;
-constexpr int THREADS = Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>::THREADS;
+constexpr int DEPTH = TILE_DEPTH;
+using Tally = Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>;
+using TileY = SharedTile<REAL, WIDE, TILE_ROWS, DEPTH>;
+using TileX = SharedTile<REAL, WIDE, TILE_COLUMNS, DEPTH>;
+constexpr int THREADS = Tally::THREADS;
 constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;
-constexpr bool WIDE = sizeof(OFFSET) == 8;
-
-// This thread's share of the panels of one operand: EDGE channels by DEPTH terms of the sum.
-template <int EDGE>
-struct LeapPanel {
-    static constexpr int STEP = THREADS * 4 / EDGE;  // terms between two pieces of a thread
-    static constexpr int PIECES = DEPTH / STEP;
-    static constexpr int PITCH = EDGE + 4;
-    static_assert(PIECES > 0 && PIECES * STEP == DEPTH, "every thread moves as many pieces");
-
-    REAL piece[PIECES][4];
-    TermWalk<STEP> walk;
-    const int width;  // channels of the group from the block's first on
-
-    static __device__ __forceinline__ int edge() { return threadIdx.x % (EDGE / 4) * 4; }
-
-    // From term `begin` of the run that starts at offset `first`.
-    __device__ __forceinline__ LeapPanel(const RunSteps& steps, OFFSET first, int begin, int width)
-        : walk(steps, first + (LOAD == VECTOR && edge() < width ? edge() : 0), begin + threadIdx.x / (EDGE / 4)), width(width) {}
-    __device__ __forceinline__ void fetch(const REAL* __restrict__ source, const RunSteps& steps, int end) {
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) {
-            piece[i][0] = piece[i][1] = piece[i][2] = piece[i][3] = 0;
-            if (walk.term < end) {
-                if constexpr (LOAD == VECTOR) {
-                    read4(piece[i], source + walk.place);
-                } else {
-#pragma unroll
-                    for (int j = 0; j < 4; ++j)
-                        if (edge() + j < width) piece[i][j] = source[walk.place + edge() + j];
-                }
-            }
-            walk.advance(steps);
-        }
-    }
-    __device__ __forceinline__ void store(REAL (*panel)[PITCH]) const {
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) write4(&panel[threadIdx.x / (EDGE / 4) + i * STEP][edge()], piece[i]);
-    }
-};
-
-using PanelY = LeapPanel<TILE_ROWS>;
-using PanelX = LeapPanel<TILE_COLUMNS>;
 
 struct Shared {
-    __align__(16) REAL y[2][DEPTH][PanelY::PITCH];
-    __align__(16) REAL x[2][DEPTH][PanelX::PITCH];
+    TileY y[2];
+    TileX x[2];
+    Term terms[2][DEPTH];
     int out, rows, columns;  // the tile's place in the result, and how many output and input channels are left from there
 };
+
+// Copies a thread's share of a step of one operand.
+template <class Tile>
+struct LeapPanel {
+    static constexpr int PIECES = Tile::PIECES / THREADS;
+    static_assert(PIECES > 0 && PIECES * THREADS == Tile::PIECES, "every thread moves as many pieces");
+
+    static __device__ __forceinline__ int edge() { return Tile::edge(threadIdx.x); }  // that of all pieces
+    static __device__ __forceinline__ int term(int i) { return Tile::term(threadIdx.x + i * THREADS); }
+
+    static __device__ __forceinline__ void copy(Tile& tile, int i, const REAL* source, OFFSET place, bool valid, int width) {
+        REAL* four = tile.element + Tile::place(threadIdx.x + i * THREADS);
+        const REAL* from = source + (place + edge());
+        if constexpr (LOAD == VECTOR) {
+            copy4(four, from, valid && edge() < width);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) copy1(four + j, from + j, valid && edge() + j < width);
+        }
+    }
+};
+using PanelY = LeapPanel<TileY>;
+using PanelX = LeapPanel<TileX>;
 
 // blockIdx.x = (group * out_tiles + output tile) * in_tiles + input tile, .y = tap, .z = part.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __restrict__ out, const Run* __restrict__ row_runs,
             const Run* __restrict__ column_runs, const Leap leap) {
     __shared__ Shared shared;
-    __shared__ RunSteps far_y;  // steps of 64 bits, which there are no registers for
     const int in_tile = blockIdx.x % (int)leap.in_tiles, rest = blockIdx.x / (int)leap.in_tiles;
     const int group = rest / (int)leap.out_tiles, out_tile = rest - group * (int)leap.out_tiles;
     const int out_channel = group * (int)leap.out_width + out_tile * TILE_ROWS;
@@ -82,29 +65,49 @@ conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __rest
     const int each = ceil_div(ceil_div(terms, DEPTH), (int)leap.parts) * DEPTH;
     const int begin = (int)blockIdx.z * each, end = begin + each < terms ? begin + each : terms;
 
-    Sums<REAL, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS> sums;
+    Tally sums;
+    int first_row = TileY::start(sums.row_of(0)), first_column = TileX::start(sums.column_of(0));
+    keep(first_row), keep(first_column);
     if (begin < end) {
-        const RunSteps near_y = {(int)leap.images, across.count, (OFFSET)leap.y_image, (OFFSET)leap.y_column, (OFFSET)leap.y_row};
+        const RunSteps y_steps = {(int)leap.images, across.count, (OFFSET)leap.y_image, (OFFSET)leap.y_column, (OFFSET)leap.y_row};
         const RunSteps x_steps = {(int)leap.images, across.count, (OFFSET)leap.x_image, (OFFSET)leap.x_step_column, (OFFSET)leap.x_step_row};
-        if constexpr (WIDE) {
-            if (threadIdx.x == 0) far_y = near_y;
-            __syncthreads();
-        }
-        const RunSteps& y_steps = WIDE ? far_y : near_y;
-        PanelY panel_y(y_steps, (OFFSET)(down.output * leap.y_row + across.output * leap.y_column + out_channel), begin, rows);
-        PanelX panel_x(x_steps, (OFFSET)(down.source * leap.x_row + across.source * leap.x_column + group * leap.in_width + in_tile * TILE_COLUMNS),
-                       begin, columns);
-        panel_y.fetch(y, y_steps, end);
-        panel_x.fetch(x, x_steps, end);
+        PairWalk<DEPTH> walk(y_steps, x_steps,
+                             {(OFFSET)(down.output * leap.y_row + across.output * leap.y_column + out_channel),
+                              (OFFSET)(down.source * leap.x_row + across.source * leap.x_column + group * leap.in_width + in_tile * TILE_COLUMNS)},
+                             begin + threadIdx.x % DEPTH);
+        auto note = [&](int buffer) {
+            if (threadIdx.x < DEPTH) {
+                shared.terms[buffer][threadIdx.x] = {walk.term < end ? walk.place.y : NO_TERM, walk.place.x};
+                walk.advance(y_steps, x_steps);
+            }
+        };
+        auto copy = [&](int buffer) {
+            constexpr int PIECES = PanelY::PIECES > PanelX::PIECES ? PanelY::PIECES : PanelX::PIECES;
+#pragma unroll
+            for (int i = 0; i < PIECES; ++i) {
+                if (i < PanelY::PIECES) {
+                    const OFFSET place = shared.terms[buffer][PanelY::term(i)].y;
+                    PanelY::copy(shared.y[buffer], i, y, place, place >= 0, rows);
+                }
+                if (i < PanelX::PIECES) {
+                    const Term term = shared.terms[buffer][PanelX::term(i)];
+                    PanelX::copy(shared.x[buffer], i, x, term.x, term.y >= 0, columns);
+                }
+            }
+            cp_async_commit();
+        };
+        note(0);
+        note(1);
+        __syncthreads();
+        copy(0);
         for (int left = end - begin, buffer = 0; left > 0; left -= DEPTH, buffer ^= 1) {
-            panel_y.store(shared.y[buffer]);
-            panel_x.store(shared.x[buffer]);
+            cp_async_wait<0>();
             __syncthreads();
             if (left > DEPTH) {
-                panel_y.fetch(y, y_steps, end);
-                panel_x.fetch(x, x_steps, end);
+                copy(buffer ^ 1);
+                note(buffer);
             }
-            sums.template accumulate<DEPTH>(shared.y[buffer], shared.x[buffer]);
+            sums.add(shared.y[buffer], shared.x[buffer], first_row, first_column);
         }
     }
     __syncthreads();

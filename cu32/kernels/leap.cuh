@@ -50,3 +50,41 @@ struct TermWalk {
         }
     }
 };
+
+constexpr OFFSET NO_TERM = -4;  // as aligned as the places of terms are
+
+// Where a term's channels begin in both operands; y is NO_TERM beyond the last term.
+struct Term {
+    OFFSET y, x;
+};
+
+// Every STEP-th term of a run, with its offsets in both operands.
+template <int STEP>
+struct PairWalk {
+    int term, image, column;
+    Term place;
+
+    __device__ __forceinline__ PairWalk(const RunSteps& y, const RunSteps& x, Term first, int term) : term(term) {
+        const int position = term / y.images, row = position / y.columns;
+        image = term - position * y.images;
+        column = position - row * y.columns;
+        place.y = first.y + image * y.image + column * y.column + row * y.row;
+        place.x = first.x + image * x.image + column * x.column + row * x.row;
+    }
+    __device__ __forceinline__ void advance(const RunSteps& y, const RunSteps& x) {
+        term += STEP;
+        image += STEP;
+        place.y += STEP * y.image;
+        place.x += STEP * x.image;
+        while (image >= y.images) {
+            image -= y.images;
+            place.y += y.column - y.images * y.image;
+            place.x += x.column - y.images * x.image;
+            if (++column == y.columns) {
+                column = 0;
+                place.y += y.row - y.columns * y.column;
+                place.x += x.row - y.columns * x.column;
+            }
+        }
+    }
+};

@@ -9,47 +9,55 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
     return (unsigned)__cvta_generic_to_shared(pointer);
 }
 
+// Makes the compiler keep a number in a register that it would rather compute again wherever it is needed.
+__device__ __forceinline__ void keep(int& number) { asm volatile("" : "+r"(number)); }
+
 // Asynchronous copies from global to shared memory. They belong to the calling thread's next committed group and may be
 // read only after cp_async_wait and, by other threads, a barrier. Both addresses are aligned to the bytes copied. Of the
 // zfill forms the source is not read and zeros are written where `valid` is false; its address may then be anything aligned.
 
-// 16 bytes, past the first-level cache.
-__device__ __forceinline__ void cp_async16(void* shared, const void* global) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-}
-__device__ __forceinline__ void cp_async16_zfill(void* shared, const void* global, bool valid) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(valid ? 16 : 0)
-                 : "memory");
-}
-
-// 8 bytes, through the first-level cache.
-__device__ __forceinline__ void cp_async8(void* shared, const void* global) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-}
-__device__ __forceinline__ void cp_async8_zfill(void* shared, const void* global, bool valid) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(valid ? 8 : 0)
-                 : "memory");
-}
-
-// 4 bytes, through the first-level cache.
-__device__ __forceinline__ void cp_async4(void* shared, const void* global) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
-}
-__device__ __forceinline__ void cp_async4_zfill(void* shared, const void* global, bool valid) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(shared)), "l"(global),
-                 "r"(valid ? 4 : 0)
-                 : "memory");
-}
+// Devices before sm_80 copy through registers, and have nothing to wait for.
+#if __CUDA_ARCH__ >= 800
+#define CP_ASYNC(BYTES, CACHE)                                                                                                   \
+    __device__ __forceinline__ void cp_async##BYTES(void* shared, const void* global) {                                          \
+        asm volatile("cp.async." CACHE ".shared.global [%0], [%1], " #BYTES ";" ::"r"(shared_address(shared)), "l"(global)       \
+                     : "memory");                                                                                                \
+    }                                                                                                                            \
+    __device__ __forceinline__ void cp_async##BYTES##_zfill(void* shared, const void* global, bool valid) {                      \
+        asm volatile("cp.async." CACHE ".shared.global [%0], [%1], " #BYTES ", %2;" ::"r"(shared_address(shared)), "l"(global),  \
+                     "r"(valid ? BYTES : 0)                                                                                      \
+                     : "memory");                                                                                                \
+    }
+#else
+struct alignas(16) Bytes16 { unsigned word[4]; };
+struct alignas(8) Bytes8 { unsigned word[2]; };
+struct alignas(4) Bytes4 { unsigned word[1]; };
+#define CP_ASYNC(BYTES, CACHE)                                                                                   \
+    __device__ __forceinline__ void cp_async##BYTES##_zfill(void* shared, const void* global, bool valid) {      \
+        *(Bytes##BYTES*)shared = valid ? *(const Bytes##BYTES*)global : Bytes##BYTES();                          \
+    }                                                                                                            \
+    __device__ __forceinline__ void cp_async##BYTES(void* shared, const void* global) {                          \
+        cp_async##BYTES##_zfill(shared, global, true);                                                           \
+    }
+#endif
+CP_ASYNC(16, "cg")  // past the first-level cache
+CP_ASYNC(8, "ca")
+CP_ASYNC(4, "ca")
+#undef CP_ASYNC
 
 // Closes this thread's group of copies; an empty group counts too.
-__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_commit() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
 
 // Waits until at most `Pending` of this thread's youngest groups are still under way.
 template <int Pending>
 __device__ __forceinline__ void cp_async_wait() {
+#if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+#endif
 }
 
 // The bits of x rounded to TF32 (10 bits of mantissa), to nearest: ties to even where the device has that as one

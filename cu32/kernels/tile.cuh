@@ -8,6 +8,7 @@
 // Macro OFFSET: the type of offsets in images, int (the default) or int64 where one has 2^30 elements or more.
 #pragma once
 #include "common.cuh"
+#include "ptx.cuh"
 
 #ifndef OFFSET
 #define OFFSET int
@@ -137,26 +138,62 @@ __device__ __forceinline__ void write4(T* place, const T* four) {
     *reinterpret_cast<vec4<T>*>(place) = {four[0], four[1], four[2], four[3]};
 }
 
-// A thread's DOWN x ACROSS sums of a block's ROWS x COLUMNS, in quads. A warp owns 8 DOWN rows x 4 ACROSS columns; its lanes
+// How an operand's panel of EDGE x DEPTH elements lies in shared memory: DEEP with four terms of the sum side by side, WIDE with
+// four edges (rows or columns of the tile). A piece is four elements that one asynchronous copy can bring from memory where they
+// are neighbours too; piece p is one that memory has beside piece p + 1, as far as that goes.
+enum Order { DEEP, WIDE };
+
+// A DEEP panel is [edge][depth], with the quads of an edge turned so that eight edges' reads fall on different banks. A WIDE one
+// is [depth][edge].
+template <class T, Order ORDER, int EDGE, int DEPTH, int PITCH = EDGE>
+struct SharedTile {
+    static constexpr int QUADS = DEPTH / 4, PIECES = EDGE * QUADS, TO_NEXT_TERM = PITCH;
+    static_assert(ORDER == WIDE || QUADS == 4 || QUADS == 8, "an edge takes half of all banks, or all");
+
+    __align__(16) T element[(ORDER == DEEP ? EDGE : PITCH) * DEPTH];
+
+    static __device__ __forceinline__ int edge(int p) { return ORDER == DEEP ? p / QUADS : p % (EDGE / 4) * 4; }
+    static __device__ __forceinline__ int term(int p) { return ORDER == DEEP ? p % QUADS * 4 : p / (EDGE / 4); }
+    // Where piece p lies.
+    static __device__ __forceinline__ int place(int p) {
+        return ORDER == DEEP ? start(edge(p)) ^ term(p) : term(p) * PITCH + edge(p);
+    }
+    // Where an edge begins. Of a DEEP panel its term k lies at start ^ k, for k a multiple of four.
+    static __device__ __forceinline__ int start(int edge) {
+        return ORDER == DEEP ? edge * DEPTH + (QUADS == 8 ? edge % 8 : edge / 2 % 4) * 4 : edge;
+    }
+};
+
+// Begins a copy of four elements, or of zeros where they are not valid.
+template <class T>
+__device__ __forceinline__ void copy4(T* shared, const T* global, bool valid) {
+#pragma unroll
+    for (int j = 0; j < 4; j += 16 / sizeof(T)) cp_async16_zfill(shared + j, global + j, valid);
+}
+// The same of one element.
+__device__ __forceinline__ void copy1(float* shared, const float* global, bool valid) { cp_async4_zfill(shared, global, valid); }
+__device__ __forceinline__ void copy1(double* shared, const double* global, bool valid) { cp_async8_zfill(shared, global, valid); }
+
+// A thread's DOWN x ACROSS sums of a block's ROWS x COLUMNS. A warp owns 8 DOWN rows x 4 ACROSS columns; its lanes
 // stand 8 below each other by 4 side by side, neighbours sharing an operand in pairs, so that a 128-bit read of shared
-// memory takes two wavefronts of at most 128 bytes.
-template <class T, int ROWS, int COLUMNS, int DOWN, int ACROSS>
+// memory takes two wavefronts of at most 128 bytes. A lane's columns are quads, in which results are written. So are its rows,
+// unless the left operand is DEEP: then it has every eighth.
+template <class T, int ROWS, int COLUMNS, int DOWN, int ACROSS, Order LEFT = WIDE>
 struct Sums {
     static constexpr int THREADS = ROWS * COLUMNS / (DOWN * ACROSS);
     static constexpr int WARPS_ACROSS = COLUMNS / (4 * ACROSS);
     static_assert(DOWN % 4 == 0 && ACROSS % 4 == 0 && ROWS % (8 * DOWN) == 0 && COLUMNS % (4 * ACROSS) == 0, "whole warps");
 
     T sum[DOWN][ACROSS] = {};
-    int row, column;  // of the first quad
 
-    __device__ __forceinline__ Sums() {
-        const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-        row = warp / WARPS_ACROSS * (8 * DOWN) + (lane / 2 % 8) * 4;
-        column = warp % WARPS_ACROSS * (4 * ACROSS) + (lane % 2 + lane / 16 * 2) * 4;
-    }
     // Where sum[i][.] and sum[.][j] are in the block.
-    __device__ __forceinline__ int row_of(int i) const { return row + i / 4 * 32 + i % 4; }
-    __device__ __forceinline__ int column_of(int j) const { return column + j / 4 * 16 + j % 4; }
+    static __device__ __forceinline__ int row_of(int i) {
+        const int first = threadIdx.x / WARP / WARPS_ACROSS * (8 * DOWN), lane = threadIdx.x % WARP / 2 % 8;
+        return LEFT == DEEP ? first + lane + i * 8 : first + lane * 4 + i / 4 * 32 + i % 4;
+    }
+    static __device__ __forceinline__ int column_of(int j) {
+        return threadIdx.x / WARP % WARPS_ACROSS * (4 * ACROSS) + (threadIdx.x % 2 + threadIdx.x % WARP / 16 * 2) * 4 + j / 4 * 16 + j % 4;
+    }
 
     template <int DEPTH, int A_PITCH, int B_PITCH>
     __device__ __forceinline__ void accumulate(const T (*a)[A_PITCH], const T (*b)[B_PITCH]) {
@@ -171,6 +208,34 @@ struct Sums {
             for (int i = 0; i < DOWN; ++i)
 #pragma unroll
                 for (int j = 0; j < ACROSS; ++j) sum[i][j] += left[i] * right[j];
+        }
+    }
+
+    // Adds the products of two panels, term by term in their order. `rows` and `columns` are where this thread's begin in them.
+    template <class A, class B>
+    __device__ __forceinline__ void add(const A& a, const B& b, int rows, int columns) {
+#pragma unroll
+        for (int k = 0; k < A::QUADS * 4; k += 4) {
+            T left[DOWN][4];
+            if constexpr (LEFT == DEEP) {
+                const T* quad = a.element + (rows ^ k);
+#pragma unroll
+                for (int i = 0; i < DOWN; ++i) read4(left[i], quad + i * 8 * (A::QUADS * 4));
+            }
+#pragma unroll
+            for (int t = 0; t < 4; ++t) {
+                T right[ACROSS], above[DOWN];
+                if constexpr (LEFT == WIDE) {
+#pragma unroll
+                    for (int q = 0; q < DOWN; q += 4) read4(above + q, a.element + rows + (k + t) * A::TO_NEXT_TERM + q / 4 * 32);
+                }
+#pragma unroll
+                for (int q = 0; q < ACROSS; q += 4) read4(right + q, b.element + columns + (k + t) * B::TO_NEXT_TERM + q / 4 * 16);
+#pragma unroll
+                for (int j = 0; j < ACROSS; ++j)
+#pragma unroll
+                    for (int i = 0; i < DOWN; ++i) sum[i][j] += (LEFT == DEEP ? left[i][t] : above[i]) * right[j];
+            }
         }
     }
 };

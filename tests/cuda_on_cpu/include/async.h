@@ -4,6 +4,8 @@
 #include "qualifiers.h"
 #include "warp.h"
 
+static inline void keep(int&) {}
+
 #define ALPHA_COPY(BYTES)                                                                                    \
     static inline void cp_async##BYTES(void* shared, const void* global, ALPHA_SITE) {                       \
         alpha_emulator_copy_async(shared, global, BYTES, BYTES, file, line);                                 \
