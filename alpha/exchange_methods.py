@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from alpha import dlpack
-from alpha.errors import ArgumentError, described
+from alpha.errors import ArgumentError, GraphError, described
 from alpha.functions import casting
 from alpha.tensor import Tensor
 
@@ -34,6 +34,29 @@ class ExchangeMethods:
     def __dlpack_device__(self: Any) -> Any:
         """Where ``__dlpack__`` has its memory, by DLPack's numbers: the host's, (1, 0)."""
         return self.numpy().__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self: Any) -> dict[str, Any]:
+        """The tensor's memory on a GPU for other libraries, PyCUDA among them: CUDA's array interface, version 3.
+
+        Nothing is copied. What is launched to ``engine.stream``, which the interface names, runs in the order of the
+        engine's own work.
+
+        AttributeError for a tensor in the host's memory, GraphError for one that requires a gradient, DtypeError for
+        bfloat16, which the interface has no name for.
+        """
+        interface = getattr(self.engine, "array_interface", None)
+        if interface is None:
+            raise AttributeError(
+                f"[__cuda_array_interface__] expected a tensor on a GPU, got one on {self.engine.name}: move it with "
+                ".to('cu32')"
+            )
+        if self.requires_grad:
+            raise GraphError(
+                "[__cuda_array_interface__] expected a tensor that requires no gradient, got one that does: use .detach()"
+            )
+        self.storage.exported = True
+        return interface(self)  # type: ignore[no-any-return]
 
     def __array_namespace__(self: Any, /, *, api_version: str | None = None) -> ModuleType:
         """``alpha.array_api``: the functions of the array API standard, in any version from 2021.12 to 2025.12."""

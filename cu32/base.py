@@ -15,8 +15,9 @@ from alpha.arguments import as_array
 from alpha.cu32 import driver
 from alpha.cu32.compiler import USER, Source
 from alpha.cu32.uploads import Uploader
+from alpha.dtypes import is_stored
 from alpha.engine import Engine
-from alpha.errors import EngineError, GraphError
+from alpha.errors import DtypeError, EngineError, GraphError
 from alpha.mempool import GRAIN, MemoryPool
 from alpha.tensor import Storage, Tensor
 
@@ -214,6 +215,31 @@ class DeviceEngine(Engine):
             self.device.download(host, source.address)
             self.raise_failed_checks()
         return host.transpose(np.argsort(order)) if order else host
+
+    # -- other libraries -----------------------------------------------------------------------------------------
+
+    @property
+    def stream(self) -> Any:
+        """The stream of the engine's work, PyCUDA's ``driver.Stream``; what is launched to it runs in that order."""
+        return self.device.stream
+
+    def array_interface(self, x: Tensor) -> dict[str, Any]:
+        """A tensor's memory as version 3 of CUDA's array interface."""
+        if is_stored(x.dtype) and x.dtype.str[1] == "V":
+            raise DtypeError(
+                f"[__cuda_array_interface__] expected a dtype that CUDA's array interface names, got {x.dtype}: "
+                "convert it with .to(dtype)"
+            )
+        if self.capture is not None:
+            self.capture.keep(x)
+        return {
+            "shape": x.shape,
+            "typestr": x.dtype.str,
+            "data": (x.address if x.numel() else 0, False),
+            "strides": None if x.is_contiguous() else tuple([step * x.itemsize for step in x.strides]),
+            "stream": int(self.device.stream.handle),
+            "version": 3,
+        }
 
     # -- launches ------------------------------------------------------------------------------------------------
 

@@ -26,17 +26,17 @@ constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;  // blocks per m
 constexpr int A_PIECES = SourceTile::PIECES / THREADS, B_PIECES = FilterTile::PIECES / THREADS;
 static_assert(A_PIECES > 0 && B_PIECES > 0, "every thread moves as many pieces");
 
-// Offsets of one (tap, channel) pair in source and filter.
-struct FlatOffset {
-    int a, b;
-};
-
 // Where a thread's pieces of a step come from, before the step's own offsets, and where they go. The main loop has no registers
 // to keep it: it is read in each step.
 struct __align__(16) Pieces {
     OFFSET a[A_PIECES];
     int b[B_PIECES];
     int to_a, to_b;
+};
+
+// Offsets of four (tap, channel) pairs in source and filter.
+struct __align__(16) Offsets {
+    int a[4], b[4];
 };
 
 struct Shared {
@@ -46,7 +46,7 @@ struct Shared {
     OFFSET source[TILE_ROWS], result[TILE_ROWS];
     int columns, bias;  // columns of the group from the block's first on, and that one's place in the bias
     int column_taps;
-    FlatOffset flat[LOAD == FLAT ? FLAT_LIMIT : 1];
+    Offsets flat[LOAD == FLAT ? FLAT_LIMIT / 4 : 1];
 };
 
 // Four summed channels, of which `left` exist from the first on.
@@ -76,14 +76,10 @@ struct SourcePanel {
         for (int i = 0; i < A_PIECES; ++i)
             copy_depth(tile.element + pieces.to_a + i * NEXT, a + (pieces.a[i] + offset), left - term());
     }
-    static __device__ __forceinline__ void copy_flat(SourceTile& tile, const Pieces& pieces, const REAL* a, const FlatOffset* flat, int left) {
+    // Term j of this thread's four in a step of the table.
+    static __device__ __forceinline__ void copy_flat(SourceTile& tile, const Pieces& pieces, const REAL* a, int j, int offset, bool valid) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int k = term() + j, offset = k < left ? flat[k].a : 0;
-#pragma unroll
-            for (int i = 0; i < A_PIECES; ++i)
-                copy1(tile.element + pieces.to_a + i * NEXT + j, a + (pieces.a[i] + offset), k < left);
-        }
+        for (int i = 0; i < A_PIECES; ++i) copy1(tile.element + pieces.to_a + i * NEXT + j, a + (pieces.a[i] + offset), valid);
     }
 };
 
@@ -109,21 +105,18 @@ struct FilterPanel {
         for (int i = 0; i < B_PIECES; ++i)
             copy_piece(tile.element + pieces.to_b + i * NEXT, b + (pieces.b[i] + offset), left - term(i), columns - column(i));
     }
-    static __device__ __forceinline__ void copy_flat(FilterTile& tile, const Pieces& pieces, const REAL* b, const FlatOffset* flat, int left, int columns) {
-        if constexpr (FILTER == BY_DEPTH) {
+    // By depth: term j of this thread's four.
+    static __device__ __forceinline__ void copy_flat(FilterTile& tile, const Pieces& pieces, const REAL* b, int j, int offset, bool valid) {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int k = term(0) + j, offset = k < left ? flat[k].b : 0;
+        for (int i = 0; i < B_PIECES; ++i)
+            copy1(tile.element + pieces.to_b + i * NEXT + j * FilterTile::TO_NEXT_TERM, b + (pieces.b[i] + offset), valid);
+    }
+    // By width: each piece has a term of its own.
+    static __device__ __forceinline__ void copy_flat(FilterTile& tile, const Pieces& pieces, const REAL* b, const Offsets* flat, int left, int columns) {
 #pragma unroll
-                for (int i = 0; i < B_PIECES; ++i)
-                    copy1(tile.element + pieces.to_b + i * NEXT + j * FilterTile::TO_NEXT_TERM, b + (pieces.b[i] + offset), k < left);
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < B_PIECES; ++i)
-                copy_piece(tile.element + pieces.to_b + i * NEXT, b + (pieces.b[i] + (term(i) < left ? flat[term(i)].b : 0)),
-                           left - term(i), columns - column(i));
-        }
+        for (int i = 0; i < B_PIECES; ++i)
+            copy_piece(tile.element + pieces.to_b + i * NEXT, b + (pieces.b[i] + flat[term(i) / 4].b[term(i) % 4]), left - term(i),
+                       columns - column(i));
     }
 
    private:
@@ -157,8 +150,16 @@ struct Feeder {
     __device__ __forceinline__ void copy(Shared& shared, int buffer) {
         const Pieces pieces = shared.pieces[threadIdx.x];
         if constexpr (LOAD == FLAT) {
-            SourcePanel::copy_flat(shared.a[buffer], pieces, a, shared.flat + flat, flat_end - flat);
-            FilterPanel::copy_flat(shared.b[buffer], pieces, b, shared.flat + flat, flat_end - flat, shared.columns);
+            const Offsets* next = shared.flat + flat / 4;
+            const Offsets own = next[SourcePanel::term() / 4];
+            const int left = flat_end - flat, columns = shared.columns;
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const bool valid = j < left - SourcePanel::term();
+                SourcePanel::copy_flat(shared.a[buffer], pieces, a, j, own.a[j], valid);
+                if constexpr (FILTER == BY_DEPTH) FilterPanel::copy_flat(shared.b[buffer], pieces, b, j, own.b[j], valid);
+            }
+            if constexpr (FILTER == BY_WIDTH) FilterPanel::copy_flat(shared.b[buffer], pieces, b, next, left, columns);
             flat += DEPTH;
         } else {
             SourcePanel::copy(shared.a[buffer], pieces, a, walk.a, (int)g.depth - walk.k);
@@ -169,12 +170,13 @@ struct Feeder {
     }
 };
 
+// Up to a whole step: what is beyond the last pair is not read.
 __device__ __forceinline__ void fill_flat(Shared& shared, const Gather& g, const GatherBlock<TILE_COLUMNS>& block) {
     const int depth = (int)g.depth, end = block.taps() * depth;
-    for (int k = threadIdx.x; k < end; k += THREADS) {
+    for (int k = threadIdx.x; k < ceil_div(end, DEPTH) * DEPTH; k += THREADS) {
         const int tap = k / depth, channel = k - tap * depth, row = tap / block.columns.taps, column = tap - row * block.columns.taps;
-        shared.flat[k] = {(int)(row * g.a_tap_row + column * g.a_tap_column + channel),
-                          (int)(row * g.b_tap_row + column * g.b_tap_column + channel * g.b_depth)};
+        shared.flat[k / 4].a[k % 4] = k < end ? (int)(row * g.a_tap_row + column * g.a_tap_column + channel) : 0;
+        shared.flat[k / 4].b[k % 4] = k < end ? (int)(row * g.b_tap_row + column * g.b_tap_column + channel * g.b_depth) : 0;
     }
 }
 
