@@ -54,6 +54,9 @@ CONTENTION = 8
 LATENCY = 2.0
 """Warps that hide nothing yet: w warps keep a multiprocessor busy w / (w + LATENCY) of the time."""
 
+OTHER_SHARED = 10 << 10
+"""Bytes of shared memory that a block has beside its panels, at most."""
+
 L2 = 28.0
 """Bytes per cycle that the second-level cache brings each multiprocessor, when all ask, where none is measured."""
 
@@ -209,7 +212,10 @@ def float_kernel(
     shared = (2 * reads + 4 * pieces) * warps  # a 128-bit read takes two wavefronts
     busy = max(issued * warps / SCHEDULERS + shared / CONTENTION, shared)
     step = penalty * max(busy, panel_cycles(chip, tile, depth))
-    return Kernel(tile, load, depth, step, resident or max(1, 512 // threads))
+    held = 2 * (tile.rows + tile.columns) * depth * 4 + OTHER_SHARED
+    return Kernel(
+        tile, load, depth, step, resident or max(1, min(512 // threads, chip.shared_per_multiprocessor // held))
+    )
 
 
 def panel_cycles(chip: Chip, tile: Tile, depth: int) -> float:

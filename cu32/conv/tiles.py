@@ -44,7 +44,7 @@ DEEP = Tile(64, 64, 8, 4, 32)
 DOUBLE = Tile(64, 64, 4, 4)
 TILES = {
     "VECTOR": (LARGE, TALL, DEEP, SQUARE, NARROW, SMALL),
-    "FLAT": (SQUARE, NARROW, SMALL),
+    "FLAT": (DEEP, SQUARE, NARROW, SMALL),
     "SCALAR": (LARGE, SQUARE, SMALL),
 }
 """Tiles of float32 by the way the kernel loads."""

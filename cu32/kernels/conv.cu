@@ -45,7 +45,7 @@ struct Shared {
     Pieces pieces[THREADS];
     OFFSET source[TILE_ROWS], result[TILE_ROWS];
     int columns, bias;  // columns of the group from the block's first on, and that one's place in the bias
-    int column_taps;
+    TapWalk<DEPTH>::Turns turns;
     Offsets flat[LOAD == FLAT ? FLAT_LIMIT / 4 : 1];
 };
 
@@ -88,10 +88,10 @@ struct FilterPanel {
     static constexpr int NEXT = FILTER == BY_DEPTH ? THREADS / QUADS : THREADS / (TILE_COLUMNS / 4) * FilterTile::TO_NEXT_TERM;
 
     static __device__ __forceinline__ int column(int i) {
-        return FILTER == BY_DEPTH ? threadIdx.x / QUADS + i * (THREADS / QUADS) : FilterTile::edge(threadIdx.x + i * THREADS);
+        return FILTER == BY_DEPTH ? SourceTile::edge(threadIdx.x) + i * (THREADS / QUADS) : FilterTile::edge(threadIdx.x + i * THREADS);
     }
     static __device__ __forceinline__ int term(int i) {
-        return FILTER == BY_DEPTH ? threadIdx.x % QUADS * 4 : FilterTile::term(threadIdx.x + i * THREADS);
+        return FILTER == BY_DEPTH ? SourceTile::term(threadIdx.x) : FilterTile::term(threadIdx.x + i * THREADS);
     }
     // A column that is not there reads another's filter, and its results are dropped.
     static __device__ __forceinline__ void place(Pieces& pieces, int first, const Gather& g, int columns) {
@@ -164,7 +164,7 @@ struct Feeder {
         } else {
             SourcePanel::copy(shared.a[buffer], pieces, a, walk.a, (int)g.depth - walk.k);
             FilterPanel::copy(shared.b[buffer], pieces, b, walk.b, (int)g.depth - walk.k, shared.columns);
-            walk.advance(g, shared.column_taps);
+            walk.advance(g, shared.turns);
         }
         cp_async_commit();
     }
@@ -188,7 +188,7 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
     for (int i = threadIdx.x; i < TILE_ROWS; i += THREADS) block.row(g, tables, i, shared.source[i], shared.result[i]);
     if (threadIdx.x == 0) {  // what the main loop has no registers to keep: read where it is needed
         shared.columns = (int)g.width - block.column;
-        shared.column_taps = block.columns.taps;
+        shared.turns = TapWalk<DEPTH>::turns(g, block.columns.taps);
         shared.bias = block.group * (int)g.width + block.column;
     }
     if constexpr (LOAD == FLAT) fill_flat(shared, g, block);

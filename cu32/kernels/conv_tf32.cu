@@ -50,7 +50,7 @@ struct GatherFeed {
                                                  : Filter::depth() + i * Filter::ROUND < left && 0 < columns;
             cp_async16_zfill(Filter::piece(stage + Source::FLOATS, i), from, inside);
         }
-        walk.advance(g, column_taps);
+        walk.advance(g, TapWalk<DEPTH>::turns(g, column_taps));
     }
 };
 

@@ -5,13 +5,15 @@
 // output channels y is the image, x is dy, and positions are the image's, by KS-deconv-V2's sub-kernels. Macros:
 //   TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS   as in conv.cu; float32 alone
 //   LOAD     VECTOR: four channels of y at a time; SCALAR: one
-// x comes element by element: of some 770 instructions of a thread's step 8 read those, 4 read y, and 512 are FMAs.
+// x comes element by element.
 #include "leap.cuh"
 
 enum Load { VECTOR, SCALAR };
 
-constexpr int DEPTH = 16;
+constexpr int DEPTH = 32;
 using Tally = Sums<float, TILE_ROWS, TILE_COLUMNS, TILE_DOWN, TILE_ACROSS>;
+using TileY = SharedTile<float, WIDE, TILE_ROWS, DEPTH>;
+using TileX = SharedTile<float, WIDE, TILE_COLUMNS, DEPTH, TILE_COLUMNS + 4>;
 constexpr int THREADS = Tally::THREADS;
 
 // Steps: from a position of a class to the next.
@@ -42,74 +44,56 @@ struct Column {
     }
 };
 
-// This thread's elements of the panel of x: one term, every THREADS / DEPTH-th column.
+struct Shared {
+    TileY y[2];
+    TileX x[2];
+    Term terms[2][DEPTH];
+    int result[TILE_COLUMNS];  // of each column its place in a filter, or -1
+};
+
+// This thread's elements of the panel of x: one term, every STEP-th column.
 struct PanelX {
-    static constexpr int STEP = THREADS / DEPTH, PIECES = TILE_COLUMNS / STEP, PITCH = TILE_COLUMNS + 4;
+    static constexpr int STEP = THREADS / DEPTH, PIECES = TILE_COLUMNS / STEP;
 
     int offset[PIECES];
-    float piece[PIECES];
-    TermWalk<DEPTH> walk;
+
+    static __device__ __forceinline__ int term() { return threadIdx.x % DEPTH; }
+    static __device__ __forceinline__ int column() { return threadIdx.x / DEPTH; }
 
     // A column that is not there reads another's, and its results are dropped.
-    __device__ __forceinline__ PanelX(const RunSteps& steps, int first, int begin, const FewWeight& f, const Class& across, int column, int columns)
-        : walk(steps, first, begin + threadIdx.x % DEPTH) {
+    __device__ __forceinline__ PanelX(const FewWeight& f, const Class& across, int first, int columns) {
 #pragma unroll
         for (int i = 0; i < PIECES; ++i) {
-            const int j = column + threadIdx.x / DEPTH + i * STEP;
-            offset[i] = Column(j < columns ? j : column, across, (int)f.x_channels).source(f);
+            const int j = first + column() + i * STEP;
+            offset[i] = Column(j < columns ? j : first, across, (int)f.x_channels).source(f);
         }
     }
-    __device__ __forceinline__ void fetch(const float* x, const RunSteps& steps, int end) {
-        const bool inside = walk.term < end;
+    __device__ __forceinline__ void copy(TileX& tile, const float* x, const Term& at) const {
 #pragma unroll
-        for (int i = 0; i < PIECES; ++i) piece[i] = inside ? x[walk.place + offset[i]] : 0.f;
-        walk.advance(steps);
-    }
-    __device__ __forceinline__ void store(float (*panel)[PITCH]) const {
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) panel[threadIdx.x % DEPTH][threadIdx.x / DEPTH + i * STEP] = piece[i];
+        for (int i = 0; i < PIECES; ++i)
+            copy1(tile.element + term() * TileX::TO_NEXT_TERM + column() + i * STEP, x + (at.x + offset[i]), at.y >= 0);
     }
 };
 
 // And of y: four channels of every STEP-th term.
 struct PanelY {
-    static constexpr int STEP = THREADS * 4 / TILE_ROWS, PIECES = DEPTH / STEP, PITCH = TILE_ROWS + 4;
+    static constexpr int STEP = THREADS * 4 / TILE_ROWS, PIECES = DEPTH / STEP;
     static_assert(PIECES * STEP == DEPTH, "every thread moves as many pieces");
 
-    float piece[PIECES][4];
-    TermWalk<STEP> walk;
-    const int left;  // channels from this thread's first on
+    static __device__ __forceinline__ int edge() { return TileY::edge(threadIdx.x); }
+    static __device__ __forceinline__ int term(int i) { return TileY::term(threadIdx.x) + i * STEP; }
 
-    static __device__ __forceinline__ int edge() { return threadIdx.x % (TILE_ROWS / 4) * 4; }
-    static __device__ __forceinline__ int term() { return threadIdx.x / (TILE_ROWS / 4); }
-
-    __device__ __forceinline__ PanelY(const RunSteps& steps, int first, int begin, int rows)
-        : walk(steps, first + edge(), begin + term()), left(rows - edge()) {}
-    __device__ __forceinline__ void fetch(const float* y, const RunSteps& steps, int end) {
+    // `left`: channels from this thread's first on.
+    static __device__ __forceinline__ void copy(TileY& tile, int i, const float* y, int place, int left) {
+        float* four = tile.element + TileY::place(threadIdx.x) + i * STEP * TileY::TO_NEXT_TERM;
+        const float* from = y + (place + edge());
+        if constexpr (LOAD == VECTOR) {
+            copy4(four, from, place >= 0 && left > 0);
+        } else {
 #pragma unroll
-        for (int i = 0; i < PIECES; ++i) {
-            const bool inside = walk.term < end;
-            piece[i][0] = piece[i][1] = piece[i][2] = piece[i][3] = 0;
-            if constexpr (LOAD == VECTOR) {
-                if (inside && left > 0) read4(piece[i], y + walk.place);
-            } else {
-#pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    if (inside && j < left) piece[i][j] = y[walk.place + j];
-            }
-            walk.advance(steps);
+            for (int j = 0; j < 4; ++j) copy1(four + j, from + j, place >= 0 && j < left);
         }
     }
-    __device__ __forceinline__ void store(float (*panel)[PITCH]) const {
-#pragma unroll
-        for (int i = 0; i < PIECES; ++i) write4(&panel[term() + i * STEP][edge()], piece[i]);
-    }
-};
-
-struct Shared {
-    __align__(16) float y[2][DEPTH][PanelY::PITCH];
-    __align__(16) float x[2][DEPTH][PanelX::PITCH];
-    int result[TILE_COLUMNS];  // of each column its place in a filter, or -1
 };
 
 __device__ __forceinline__ bool has_tap(const Class& taps, int tap, int step) {
@@ -146,20 +130,40 @@ few_weight(const float* __restrict__ x, const float* __restrict__ y, float* __re
     const Member row = tables.row_members[down.start], first = tables.column_members[across.start];
     const RunSteps y_steps = {images, across.size, (int)f.y_image, (int)f.y_step_column, (int)f.y_step_row};
     const RunSteps x_steps = {images, across.size, (int)f.x_image, (int)f.x_step_column, (int)f.x_step_row};
-    PanelY panel_y(y_steps, row.index * (int)f.y_row + first.index * (int)f.y_column + first_row, begin, rows);
-    PanelX panel_x(x_steps, row.source * (int)f.x_row + first.source * (int)f.x_column, begin, f, across, column, columns);
+    const PanelX panel_x(f, across, column, columns);
+    PairWalk<DEPTH> walk(y_steps, x_steps,
+                         {row.index * (int)f.y_row + first.index * (int)f.y_column + first_row,
+                          row.source * (int)f.x_row + first.source * (int)f.x_column},
+                         begin + threadIdx.x % DEPTH);
+    auto note = [&](int buffer) {
+        if (threadIdx.x < DEPTH) {
+            shared.terms[buffer][threadIdx.x] = {walk.term < end ? walk.place.y : NO_TERM, walk.place.x};
+            walk.advance(y_steps, x_steps);
+        }
+    };
+    auto copy = [&](int buffer) {
+        const Term at = shared.terms[buffer][PanelX::term()];
+#pragma unroll
+        for (int i = 0; i < PanelY::PIECES; ++i)
+            PanelY::copy(shared.y[buffer], i, y, shared.terms[buffer][PanelY::term(i)].y, rows - PanelY::edge());
+        panel_x.copy(shared.x[buffer], x, at);
+        cp_async_commit();
+    };
     Tally sums;
-    panel_y.fetch(y, y_steps, end);
-    panel_x.fetch(x, x_steps, end);
+    int first_sum = TileY::start(sums.row_of(0)), first_column = TileX::start(sums.column_of(0));
+    keep(first_sum), keep(first_column);
+    note(0);
+    note(1);
+    __syncthreads();
+    copy(0);
     for (int left = end - begin, buffer = 0; left > 0; left -= DEPTH, buffer ^= 1) {
-        panel_y.store(shared.y[buffer]);
-        panel_x.store(shared.x[buffer]);
+        cp_async_wait<0>();
         __syncthreads();
         if (left > DEPTH) {
-            panel_y.fetch(y, y_steps, end);
-            panel_x.fetch(x, x_steps, end);
+            copy(buffer ^ 1);
+            note(buffer);
         }
-        sums.template accumulate<DEPTH>(shared.y[buffer], shared.x[buffer]);
+        sums.add(shared.y[buffer], shared.x[buffer], first_sum, first_column);
     }
 
 #pragma unroll

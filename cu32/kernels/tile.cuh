@@ -103,18 +103,28 @@ struct TapWalk {
         a = row * (OFFSET)g.a_tap_row + column * (OFFSET)g.a_tap_column + k;
         b = row * (int)g.b_tap_row + column * (int)g.b_tap_column + k * (int)g.b_depth;
     }
-    __device__ __forceinline__ void advance(const Gather& g, int column_taps) {
+    // What the offsets change by where a tap's channels are through, and what else where a row of taps is.
+    struct Turns {
+        int column_taps, b, b_row;
+        OFFSET a, a_row;
+    };
+    static __device__ __forceinline__ Turns turns(const Gather& g, int column_taps) {
+        const int depth = steps(g) * DEPTH;
+        return {column_taps, (int)g.b_tap_column - depth * (int)g.b_depth, (int)g.b_tap_row - column_taps * (int)g.b_tap_column,
+                (OFFSET)g.a_tap_column - depth, (OFFSET)g.a_tap_row - column_taps * (OFFSET)g.a_tap_column};
+    }
+    __device__ __forceinline__ void advance(const Gather& g, const Turns& turns) {
         k += DEPTH;
         a += DEPTH;
         b += DEPTH * (int)g.b_depth;
         if (k < (int)g.depth) return;
-        a += (OFFSET)g.a_tap_column - k;
-        b += (int)g.b_tap_column - k * (int)g.b_depth;
         k = 0;
-        if (++column < column_taps) return;
-        a += (OFFSET)g.a_tap_row - column * (OFFSET)g.a_tap_column;
-        b += (int)g.b_tap_row - column * (int)g.b_tap_column;
+        a += turns.a;
+        b += turns.b;
+        if (++column < turns.column_taps) return;
         column = 0;
+        a += turns.a_row;
+        b += turns.b_row;
     }
 };
 
