@@ -346,16 +346,16 @@ class TilePlan(Plan):
 
     @property
     def identity(self) -> dict[str, str | int]:
-        tile = {"rows": self.tile.rows, "columns": self.tile.columns}
+        tile = {"rows": self.tile.rows, "columns": self.tile.columns, "depth": self.tile.depth}
         return {"algorithm": self.algorithm, **tile, "load": self.load, "parts": self.parts}
 
     @property
     def choice(self) -> str:
         t = self.tile
         return (
-            f"tiles of {t.rows} x {t.columns}, {t.threads} threads with {t.down} x {t.across} sums each, "
-            f"{self.load.lower()} loads, {self.parts} part{'s' if self.parts > 1 else ''}, {self.blocks} blocks, "
-            f"{self.useful:.0%} of the tiles' products asked for"
+            f"tiles of {t.rows} x {t.columns}, {t.threads} threads with {t.down} x {t.across} sums each, {t.depth} "
+            f"terms per step, {self.load.lower()} loads, {self.parts} part{'s' if self.parts > 1 else ''}, "
+            f"{self.blocks} blocks, {self.useful:.0%} of the tiles' products asked for"
         )
 
 

@@ -29,7 +29,7 @@ THREADS = 128
 DEPTH = 32
 """Depth of a stage: kernels/tensor_core.cuh says the same."""
 
-TILES = {Tile(128, 128, 16, 8): 600.0, Tile(128, 64, 8, 8): 480.0, Tile(64, 64, 8, 4): 330.0}
+TILES = {Tile(128, 128, 16, 8, DEPTH): 600.0, Tile(128, 64, 8, 8, DEPTH): 480.0, Tile(64, 64, 8, 4, DEPTH): 330.0}
 """Tiles, and multiply-adds per cycle and multiprocessor with each where it is full and the caches keep up, about."""
 
 PEAK = {(8, 0): 512, (9, 0): 1024}

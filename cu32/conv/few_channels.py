@@ -29,8 +29,14 @@ from alpha.tensor import Storage, Tensor
 FEW_WEIGHT = KernelStruct("few_weight.cu", "FewWeight")
 
 TILES = {
-    "VECTOR": (Tile(64, 32, 8, 4), Tile(64, 64, 8, 4), Tile(128, 32, 8, 4), Tile(64, 16, 8, 4), Tile(32, 32, 4, 4)),
-    "SCALAR": (Tile(64, 32, 8, 4),),
+    "VECTOR": (
+        Tile(64, 32, 8, 4, 32),
+        Tile(64, 64, 8, 4, 32),
+        Tile(128, 32, 8, 4, 32),
+        Tile(64, 16, 8, 4, 32),
+        Tile(32, 32, 4, 4, 32),
+    ),
+    "SCALAR": (Tile(64, 32, 8, 4, 32),),
 }
 """Tiles by the way the many channels are read: those by (tap, channel) pairs; of equally useful ones the first is
 taken."""
