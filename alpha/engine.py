@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -168,6 +169,13 @@ class Engine(ABC):
     @abstractmethod
     def allocate(self, nbytes: int) -> Storage:
         """Uninitialised memory from the pool, aligned to 64 bytes, with SLACK readable bytes behind it."""
+
+    def lasting(self) -> AbstractContextManager[None]:
+        """``with engine.lasting():`` what this thread makes in the block is kept long, as an optimizer's state is.
+
+        A pool may then put it where it does not divide memory that is needed whole again.
+        """
+        return nullcontext()
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any] = float32, order: Sequence[int] | None = None) -> Tensor:
         """A dense uninitialised tensor; ``order`` lists the axes from outermost to innermost in memory."""

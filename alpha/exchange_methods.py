@@ -53,7 +53,8 @@ class ExchangeMethods:
             )
         if self.requires_grad:
             raise GraphError(
-                "[__cuda_array_interface__] expected a tensor that requires no gradient, got one that does: use .detach()"
+                "[__cuda_array_interface__] expected a tensor that requires no gradient, got one that does: use "
+                ".detach()"
             )
         self.storage.exported = True
         return interface(self)  # type: ignore[no-any-return]

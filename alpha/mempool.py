@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import re
 import sys
+import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -185,6 +187,7 @@ class MemoryPool:
         self._view = view
         self._growing: Segment | None = None
         self._lock = RobustLock(*_HOLDERS)
+        self._apart: dict[int, int] = {}  # threads within ``apart``, and how deep
         self._changing = False  # whether a change was begun; True when the lock is taken: it was interrupted
         self._segments: dict[Segment, object] = {}  # each with the handle of its memory
         self._leases: set[_Lease] = set()
@@ -387,12 +390,44 @@ class MemoryPool:
         if waiting:
             block = waiting.pop()
         else:
+            if self._apart and size >= SMALL and threading.get_ident() in self._apart:
+                apart = self._undivided(size)
+                if apart is not None:
+                    return apart
             fit = self._merged_fit(size)
             if fit is None:
                 return self._grow(size)
             block = self._cut(fit, size)
         self._hits += 1
         return block
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """``with pool.apart():`` large blocks that this thread asks for divide no larger ones, while there is room.
+
+        For what is kept long: within a block that work comes and goes in, it would be in the way for good.
+        """
+        thread = threading.get_ident()
+        outer = self._apart.get(thread, 0)
+        try:
+            self._apart[thread] = outer + 1
+            yield
+        finally:
+            if outer:
+                self._apart[thread] = outer
+            else:
+                self._apart.pop(thread, None)
+
+    def _undivided(self, size: int) -> Block | None:
+        """A free block of which nothing is left over, or one in new memory; None beyond the cap."""
+        index = bisect_left(self._free, (size, 0))
+        block = self._free[index][2] if index < len(self._free) else None
+        if block is not None and not block.segment.small and not self._splits(block, size):
+            del self._free[index]
+            block.free = False
+            self._hits += 1
+            return block
+        return self._new_segment(size, False) if self._held + size <= self._cap else None
 
     def release_cached(self) -> int:
         """Gives every wholly free segment back to the engine; returns the bytes given back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,9 @@ class DeviceEngine(Engine):
         if self.observer is not None:
             self.observer.note(storage)
         return storage
+
+    def lasting(self) -> AbstractContextManager[None]:
+        return self.memory.apart()
 
     def _release(self, handle: object) -> None:
         # Freeing waits for the device, which a stream that is being captured cannot do.

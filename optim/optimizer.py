@@ -307,7 +307,8 @@ class Optimizer(Stateful):
     def _fresh(self, param: Tensor, key: str) -> Tensor:
         """Zeros in a state tensor's shape, and in the parameter's memory order where that is its shape too."""
         shape = self.state_shape(param, key)
-        out = param.engine.empty_like(param) if shape == param.shape else param.engine.empty(shape, param.dtype)
+        with param.engine.lasting():
+            out = param.engine.empty_like(param) if shape == param.shape else param.engine.empty(shape, param.dtype)
         param.engine.fill(out, 0)
         return out
 

@@ -182,7 +182,8 @@ class Stateful(Hooked):
                 continue
             source = param.engine.from_numpy(_array(value))
             is_like = self.state_shape(param, key) == param.shape
-            out[key] = param.engine.empty_like(param) if is_like else param.engine.empty(source.shape, param.dtype)
+            with param.engine.lasting():
+                out[key] = param.engine.empty_like(param) if is_like else param.engine.empty(source.shape, param.dtype)
             param.engine.copy(source, out[key])
         return out
 

@@ -343,3 +343,29 @@ def test_bad_sizes(text: str | int) -> None:
 
 def test_format() -> None:
     assert [format_bytes(n) for n in (10, 1536, 3 << 20, 5 << 30)] == ["10 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
+
+
+def test_what_is_kept_long_divides_no_larger_block() -> None:
+    """Within ``apart`` a large request gets memory of its own, unless a block of just its size is free, or no room."""
+    pool = Backing().pool("64MB")
+    large = pool.take(16 * MB)
+    pool.give(large)
+    with pool.apart():
+        lasting, small = pool.take(5 * MB), pool.take(100)
+        with pool.apart():
+            pass
+        other = pool.take(5 * MB)
+    whole = pool.take(16 * MB)
+    assert whole.address == large.address
+    assert lasting.segment is not large.segment is not other.segment
+    pool.give(whole)
+    divided = pool.take(5 * MB)  # elsewhere large blocks are divided as ever
+    assert divided.segment is large.segment
+    pool.give(lasting)
+    with pool.apart():
+        assert pool.take(5 * MB).address == lasting.address
+        held = pool.held
+        assert pool.take(8 * MB).segment is not large.segment and pool.held > held
+        full = [pool.take(8 * MB) for _ in range(4)]  # up to the cap, and then from the large block too
+    assert full[-1].segment is large.segment
+    assert small.segment.small
