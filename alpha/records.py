@@ -32,11 +32,13 @@ class RunningStatistics(NamedTuple):
         mean: (C,), or None where none is kept.
         var: (C,), or None where none is kept; takes the unbiased variance of a batch.
         momentum: the share that the newest batch has in them.
+        batches: (), how many batches there were, which becomes one more; None where nobody counts.
     """
 
     mean: Tensor | None = None
     var: Tensor | None = None
     momentum: float = 0.1
+    batches: Tensor | None = None
 
 
 class Epilogue(NamedTuple):

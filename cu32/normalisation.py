@@ -63,10 +63,11 @@ class NormalisationOperations(DeviceEngine):
             source, vec = _source(x)
             strides = [1 if t is None else t.strides[0] for t in (running.mean, running.var)]
             self._sum_rows(
-                source, "statistics", x, vec, 2, x, running.mean, running.var, state.mean, state.inverse_std,
+                source, "statistics", x, vec, 2, x, running.mean, running.var, running.batches, state.mean,
+                state.inverse_std,
                 after=(*strides, np.float64(running.momentum), np.float64(eps)),
             )  # fmt: skip
-        for kept in (running.mean, running.var):
+        for kept in (running.mean, running.var, running.batches):
             if kept is not None:
                 kept.storage.touch()
         return self._normalise(x, state, epilogue, residual), state

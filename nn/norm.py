@@ -102,12 +102,12 @@ class BatchNorm(ImageLayer):
             if self.momentum is None and self.running_var is not None:
                 # The layer then takes the batch's statistics, for _average to work with.
                 running = (F.zeros_like(self.running_mean), F.zeros_like(self.running_var))
-        y = self._normalised(x, RunningStatistics(*running, share), residual, activation, negative_slope)
-        if share > 0 or running[0] is not self.running_mean:
-            if self.num_batches_tracked is not None:
-                self.num_batches_tracked.add_(1)
-            if running[0] is not self.running_mean:
-                self._average(*running)
+        counter = self.num_batches_tracked if share > 0 else None
+        counted = None if counter is None else counter.version
+        statistics = RunningStatistics(*running, share, counter)
+        y = self._normalised(x, statistics, residual, activation, negative_slope)
+        if running[0] is not self.running_mean and counter is not None and counter.version != counted:
+            self._average(counter, *running)
         return y
 
     def _normalised(
@@ -137,15 +137,13 @@ class BatchNorm(ImageLayer):
             residual=residual,
             activation=activation,
             negative_slope=negative_slope,
+            num_batches_tracked=running.batches,
             layout=self.layout,
         )
 
     @no_grad()
-    def _average(self, mean: Tensor | None, var: Tensor | None) -> None:
+    def _average(self, counter: Tensor, mean: Tensor | None, var: Tensor | None) -> None:
         """Takes a batch's statistics into the average over all batches, where the engine keeps their count."""
-        counter = self.num_batches_tracked
-        if counter is None:
-            return
         for running, new in ((self.running_mean, mean), (self.running_var, var)):
             if running is not None and new is not None:
                 running.add_((new - running) / counter)

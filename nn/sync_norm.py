@@ -306,6 +306,8 @@ def _blend(running: RunningStatistics, mean: Array, var: Array, count: int) -> N
         if kept is not None:
             blended = (1 - running.momentum) * _on_host(kept) + running.momentum * value
             changes.write(kept, blended.astype(kept.dtype))
+    if running.batches is not None:
+        changes.write(running.batches, _on_host(running.batches).astype(np.int64) + 1)
     changes.make()
 
 

@@ -23,9 +23,9 @@ def channel_sum(engine: Engine, x: Tensor) -> Tensor:
 def batch_norm(
     engine: Engine, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
 ) -> tuple[Tensor, BatchNormState]:
-    """Mean and variance in two passes; the running statistics are written both or neither."""
+    """Mean and variance in two passes; the running statistics and the count are written all or none."""
     do, count, wide = engine.elementwise, _count(x), cast(engine, x, float64)
-    running_mean, running_var, momentum = running
+    running_mean, running_var, momentum, batches = running
     mean = do("div", _sums(engine, wide), count)
     var = do("div", _sums(engine, do("square", do("sub", wide, mean))), count)
     unbiased = do("mul", var, count / max(count - 1, 1))
@@ -35,7 +35,10 @@ def batch_norm(
 
     pairs = ((running_mean, mean), (running_var, unbiased))
     given = [(kept, value) for kept, value in pairs if kept is not None]
-    Rewriting([(kept, lambda k=kept, v=value: blended(k, v)) for kept, value in given]).make()  # type: ignore[misc]
+    rewritten = [(kept, lambda k=kept, v=value: blended(k, v)) for kept, value in given]  # type: ignore[misc]
+    if batches is not None:
+        rewritten.append((batches, lambda: do("add", batches, 1)))
+    Rewriting(rewritten).make()
     y, state = batch_norm_inference(engine, x, mean, var, eps, epilogue, residual)
     return y, state._replace(training=True)
 

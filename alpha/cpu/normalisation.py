@@ -63,6 +63,7 @@ class NormalisationOperations(HostEngine):
             self._blend(running.mean, mean, running.momentum)
         if running.var is not None:
             self._blend(running.var, var * (count / max(count - 1, 1)), running.momentum)
+        self._count_batch(running)
         return self._normalise(x, (mean, var), eps, epilogue, residual, True)
 
     @np.errstate(all="ignore")
@@ -168,6 +169,7 @@ class NormalisationOperations(HostEngine):
         for part in (running.mean, running.var):
             if part is not None:
                 part.storage.touch()
+        self._count_batch(running)
         return y, BatchNormState(mean, inverse_std, True)
 
     def _small_grad(
@@ -261,6 +263,12 @@ class NormalisationOperations(HostEngine):
         array = self.array(running)
         array[...] = (1 - momentum) * array.astype(np.float64) + momentum * value
         running.storage.touch()
+
+    def _count_batch(self, running: RunningStatistics) -> None:
+        if running.batches is not None:
+            count = self.array(running.batches)
+            count += 1
+            running.batches.storage.touch()
 
     def _per_channel(self, values: Array, like: Tensor) -> Tensor:
         out = self.empty(values.shape, like.dtype)

@@ -9,7 +9,7 @@ from typing import Any
 from alpha.arguments import flag, number
 from alpha.autograd import Function
 from alpha.autograd.composing import by_formula
-from alpha.dtypes import is_float
+from alpha.dtypes import int64, is_float
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
@@ -110,6 +110,7 @@ def batch_norm(
     activation: str | None = None,
     negative_slope: float = 0.01,
     *,
+    num_batches_tracked: Tensor | None = None,
     layout: str | None = None,
 ) -> Tensor:
     """Batch normalisation over all axes but the last, then ``+ residual``, then the activation, in one pass.
@@ -122,12 +123,14 @@ def batch_norm(
         momentum: weight of the batch in the running statistics.
         residual: added before the activation; shaped as input.
         activation: None, ``"relu"`` or ``"leaky_relu"`` (with ``negative_slope``).
+        num_batches_tracked: (), int64, which counts one more batch in training.
 
     Source: Ioffe & Szegedy, arXiv 1502.03167.
     """
     slope = slope_of("batch_norm", activation, negative_slope)
     vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
     check_batch(input, vectors, residual)
+    _check_count(input, num_batches_tracked)
     momentum, eps = number("batch_norm", "momentum", momentum), number("batch_norm", "eps", eps)
     training = flag("batch_norm", "training", training)
     rows = math.prod(input.shape[:-1])
@@ -137,10 +140,22 @@ def batch_norm(
         raise ArgumentError("[batch_norm] expected running statistics outside training, got none: pass training=True")
     if not input.numel():
         return nothing(input.shape, input, weight, bias, residual)
-    running = RunningStatistics(running_mean, running_var, momentum)
+    running = RunningStatistics(running_mean, running_var, momentum, num_batches_tracked)
     settings = {"running": running, "eps": eps, "slope": slope, "training": training}
     result: Tensor = BatchNormFunction.apply(input, weight, bias, residual, **settings)
     return result
+
+
+def _check_count(input: Tensor, count: Tensor | None) -> None:
+    """An error unless a count of batches is one: () of int64, on the input's engine."""
+    if count is None:
+        return
+    check_tensor("batch_norm", count)
+    if count.shape != () or count.dtype != int64:
+        raise ShapeError(
+            f"[batch_norm] expected num_batches_tracked of shape () and int64, got {count.shape} of {count.dtype}"
+        )
+    input.engine.check_owner("batch_norm", count)
 
 
 def check_batch(input: Tensor, vectors: Mapping[str, Tensor | None], residual: Tensor | None) -> None:

@@ -62,7 +62,7 @@ struct Moments {
 };
 
 extern "C" __global__ void __launch_bounds__(SUM_THREADS, 3)
-statistics(const T* __restrict__ x, T* running_mean, T* running_var, double* mean, double* inverse_std,
+statistics(const T* __restrict__ x, T* running_mean, T* running_var, int64* batches, double* mean, double* inverse_std,
            double* partial, unsigned* counters, int64 rows, int64 channels, int64 width, int64 mean_stride,
            int64 var_stride, double momentum, double eps) {
     __shared__ Workspace<Moments::SUMS> shared;
@@ -83,6 +83,7 @@ statistics(const T* __restrict__ x, T* running_mean, T* running_var, double* mea
             const double unbiased = var * (count / (rows > 1 ? count - 1 : 1));
             running = static_cast<T>((1 - momentum) * running + momentum * unbiased);
         }
+        if (batches && c == 0) *batches += 1;
     });
 }
 
