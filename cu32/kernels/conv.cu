@@ -2,12 +2,11 @@
 //   REAL     float or double
 //   TILE_ROWS, TILE_COLUMNS   the block's tile
 //   TILE_DOWN, TILE_ACROSS    a thread's sums: 8 x 8, or fewer
+//   TILE_DEPTH   terms of the sum in a step, 16 or 32
 //   LOAD     VECTOR: four channels at a time (channel counts and addresses are multiples of four elements);
 //            SCALAR: one at a time; FLAT: taps and channels as one sum through a table of offsets, for few channels
 //   FILTER   BY_DEPTH: neighbours along the summed channels are neighbours in the filter (forward);
 //            BY_WIDTH: neighbours along the result's channels are (input gradient)
-//
-//   TILE_DEPTH   terms of the sum in a step, 16 or 32
 //
 // The panels of the next step are on their way to shared memory while a thread multiplies those of the last, and two
 // buffers make one barrier per step enough. kernels/LOOPS.md has what the compiler makes of that.
@@ -200,8 +199,8 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
     const Piece piece(steps, blockIdx.y, (int)g.parts);
     Tally sums;
     int rows = SourceTile::start(sums.row_of(0)), columns = FilterTile::start(sums.column_of(0));
-    keep(rows);
-    if (FILTER == BY_DEPTH || TILE_COLUMNS != 64) keep(columns);  // else there is one register too few
+    if (sizeof(OFFSET) == 4 || LOAD == VECTOR) keep(rows);  // else there are too few registers, as for these columns:
+    if (FILTER == BY_DEPTH || (TILE_COLUMNS != 64 && sizeof(OFFSET) == 4)) keep(columns);
     if (piece.begin < piece.end) {
         Feeder feeder(a, b, g, block, piece.begin);
         feeder.copy(shared, 0);

@@ -14,6 +14,7 @@ using TileY = SharedTile<REAL, WIDE, TILE_ROWS, DEPTH>;
 using TileX = SharedTile<REAL, WIDE, TILE_COLUMNS, DEPTH>;
 constexpr int THREADS = Tally::THREADS;
 constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;
+constexpr bool WIDE_OFFSETS = sizeof(OFFSET) == 8;
 
 struct Shared {
     TileY y[2];
@@ -50,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __restrict__ out, const Run* __restrict__ row_runs,
             const Run* __restrict__ column_runs, const Leap leap) {
     __shared__ Shared shared;
+    __shared__ RunSteps far_y, far_x;  // steps of 64 bits, which there are no registers for
     const int in_tile = blockIdx.x % (int)leap.in_tiles, rest = blockIdx.x / (int)leap.in_tiles;
     const int group = rest / (int)leap.out_tiles, out_tile = rest - group * (int)leap.out_tiles;
     const int out_channel = group * (int)leap.out_width + out_tile * TILE_ROWS;
@@ -67,10 +69,15 @@ conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __rest
 
     Tally sums;
     int first_row = TileY::start(sums.row_of(0)), first_column = TileX::start(sums.column_of(0));
-    keep(first_row), keep(first_column);
+    if (!WIDE_OFFSETS) keep(first_row), keep(first_column);  // else there are too few registers
     if (begin < end) {
-        const RunSteps y_steps = {(int)leap.images, across.count, (OFFSET)leap.y_image, (OFFSET)leap.y_column, (OFFSET)leap.y_row};
-        const RunSteps x_steps = {(int)leap.images, across.count, (OFFSET)leap.x_image, (OFFSET)leap.x_step_column, (OFFSET)leap.x_step_row};
+        const RunSteps near_y = {(int)leap.images, across.count, (OFFSET)leap.y_image, (OFFSET)leap.y_column, (OFFSET)leap.y_row};
+        const RunSteps near_x = {(int)leap.images, across.count, (OFFSET)leap.x_image, (OFFSET)leap.x_step_column, (OFFSET)leap.x_step_row};
+        if constexpr (WIDE_OFFSETS) {
+            if (threadIdx.x == 0) far_y = near_y, far_x = near_x;
+            __syncthreads();
+        }
+        const RunSteps &y_steps = WIDE_OFFSETS ? far_y : near_y, &x_steps = WIDE_OFFSETS ? far_x : near_x;
         PairWalk<DEPTH> walk(y_steps, x_steps,
                              {(OFFSET)(down.output * leap.y_row + across.output * leap.y_column + out_channel),
                               (OFFSET)(down.source * leap.x_row + across.source * leap.x_column + group * leap.in_width + in_tile * TILE_COLUMNS)},
