@@ -67,8 +67,11 @@ class Recorder(ABC):
         """``with recorder.rehearse() as rehearsal:`` runs what is launched within, and notes what ``capture`` takes."""
 
     @abstractmethod
-    def capture(self, rehearsal: Any) -> AbstractContextManager[Recording]:
-        """``with recorder.capture(rehearsal) as recording:`` captures what is launched within instead of running it."""
+    def capture(self, rehearsal: Any = None) -> AbstractContextManager[Recording]:
+        """``with recorder.capture(rehearsal) as recording:`` captures what is launched within instead of running it.
+
+        ``rehearsal``: what ``rehearse`` gave for the same work, if it was rehearsed.
+        """
 
 
 # -- alpha.graph ---------------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ class Recorder(graphs.Recorder):
             observer.stop()
 
     @contextmanager
-    def capture(self, rehearsal: Observer) -> Iterator[Capture]:
+    def capture(self, rehearsal: Observer | None = None) -> Iterator[Capture]:
         engine = self._engine
         if engine.capture is not None:
             raise GraphError(
@@ -219,7 +219,7 @@ class Recorder(graphs.Recorder):
             )
         capture = Capture(engine, self._pool)
         graph = driver.Graph(engine.device)
-        with self._pool.planned(rehearsal.requests):
+        with self._pool.planned([] if rehearsal is None else rehearsal.requests):
             try:
                 try:
                     engine.capture, engine.pool = capture, self._pool
