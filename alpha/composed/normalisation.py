@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from alpha.changes import Rewriting
@@ -35,9 +37,9 @@ def batch_norm(
 
     pairs = ((running_mean, mean), (running_var, unbiased))
     given = [(kept, value) for kept, value in pairs if kept is not None]
-    rewritten = [(kept, lambda k=kept, v=value: blended(k, v)) for kept, value in given]  # type: ignore[misc]
+    rewritten: list[tuple[Tensor, Callable[[], Tensor]]] = [(kept, partial(blended, kept, new)) for kept, new in given]
     if batches is not None:
-        rewritten.append((batches, lambda: do("add", batches, 1)))
+        rewritten.append((batches, partial(do, "add", batches, 1)))
     Rewriting(rewritten).make()
     y, state = batch_norm_inference(engine, x, mean, var, eps, epilogue, residual)
     return y, state._replace(training=True)
