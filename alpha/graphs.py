@@ -3,7 +3,7 @@
 Capturing runs the step's Python once while the engine notes down the kernels it launches instead of running them. A
 replay launches them all at once; no Python of the step runs, so what the host does in a step must be known: numbers
 that change from step to step (``Capture.live``), effects on the host (``steps.run_now_and_on_replay``), gradients of
-leaves (``steps.note_leaf``), and what other processes say (``Watch.questions``).
+leaves (``steps.note_leaf``), and what other processes say (``Watch.conditions``).
 """
 
 from __future__ import annotations
@@ -160,11 +160,11 @@ class _Plan:
         self.calls += 1
         if self.calls < warmup:
             return _each_tensor(_detached, self.step(*inputs))
-        answers = self.answers()
+        values = self.values()
         recorded = None
-        if answers is not None:
-            recorded = next((recorded for recorded in self.recorded if recorded.fits(answers)), None)
-        if not self.agrees(answers, recorded):
+        if values is not None:
+            recorded = next((recorded for recorded in self.recorded if recorded.fits(values)), None)
+        if not self.agrees(values, recorded):
             return self.rehearse(inputs)
         if not self.inputs:
             self.inputs = [self.engine.empty_like(x) for x in inputs]
@@ -175,23 +175,23 @@ class _Plan:
             recorded = self.capture()
         return recorded.launch()
 
-    def answers(self) -> list[Hashable] | None:
-        """What the step has asked in its rehearsal, asked again; None where it must run as it is."""
+    def values(self) -> list[Hashable] | None:
+        """The values of the conditions that the rehearsal set; None where the step must run as it is."""
         found = []
-        for question in self.rehearsal.questions if self.rehearsal is not None else ():
-            answer = question.ask()
-            if answer is None:
+        for condition in self.rehearsal.conditions if self.rehearsal is not None else ():
+            value = condition.evaluate()
+            if value is None:
                 return None
-            found.append(answer)
+            found.append(value)
         return found
 
-    def agrees(self, answers: list[Hashable] | None, recorded: _Recorded | None) -> bool:
+    def agrees(self, values: list[Hashable] | None, recorded: _Recorded | None) -> bool:
         """Whether the call is a replay, or a capture of the step as it was rehearsed, for all who share the step."""
         then = self.rehearsal
-        if then is None or answers is None:
+        if then is None or values is None:
             return False
-        is_ready = recorded is not None or (holds(then.guards) and answers == [one.answer for one in then.questions])
-        return then.questions[0].agree(is_ready) if then.questions else is_ready
+        is_ready = recorded is not None or (holds(then.guards) and values == [one.value for one in then.conditions])
+        return then.conditions[0].agree(is_ready) if then.conditions else is_ready
 
     def rehearse(self, inputs: Sequence[Tensor]) -> Any:
         """Runs the step as it is, and refuses what no capture could hold."""
@@ -257,10 +257,10 @@ class _Recorded:
 
     def __init__(self, engine: Engine, recording: Recording, result: Any, leaves: list[_Leaf], watch: Watch) -> None:
         self.engine, self.recording, self.result, self.leaves = engine, recording, result, leaves
-        self.guards, self.answers = watch.guards, [question.answer for question in watch.questions]
+        self.guards, self.values = watch.guards, [condition.value for condition in watch.conditions]
 
-    def fits(self, answers: list[Hashable]) -> bool:
-        return answers == self.answers and holds(self.guards) and all(leaf.fits() for leaf in self.leaves)
+    def fits(self, values: list[Hashable]) -> bool:
+        return values == self.values and holds(self.guards) and all(leaf.fits() for leaf in self.leaves)
 
     def launch(self) -> Any:
         """Launches, and returns copies of the results: the next launch writes over the captured ones."""

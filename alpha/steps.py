@@ -27,18 +27,18 @@ def holds(guards: Iterable[Guard]) -> bool:
     return all(current() == then for current, then in guards)
 
 
-class Question(ABC):
-    """Something that is asked before each later call of a step, since it may decide what the call does.
+class Condition(ABC):
+    """Something that is found out before each later call of a step, since it may decide what the call does.
 
     Attributes:
-        answer: in the call that put the question; a replay needs the one of its capture.
+        value: in the call that set the condition; a replay needs that of its capture.
     """
 
-    answer: Hashable
+    value: Hashable
 
     @abstractmethod
-    def ask(self) -> Hashable:
-        """The answer for the call that comes; None where the step must run as it is, and nothing more is asked."""
+    def evaluate(self) -> Hashable:
+        """The value for the call that comes; None where the step must run as it is, whatever other conditions say."""
 
     @abstractmethod
     def agree(self, is_ready: bool) -> bool:
@@ -53,7 +53,7 @@ class Watch:
         leaves: leaves that got gradients, each with the gradient that it had before.
         guards: what the step has said that it depends on.
         tables: tables of ``engine.constant`` that it used, by key.
-        questions: what is to be asked before each later call, in this order.
+        conditions: what is to be found out before each later call, in this order.
         findings: what a rehearsal has found out that its capture cannot, by key.
         random: the place in the random sequence where it began.
     """
@@ -63,7 +63,7 @@ class Watch:
         self.leaves: dict[Tensor, Tensor | None] = {}
         self.guards: list[Guard] = []
         self.tables: dict[Hashable, Tensor] = {} if rehearsal is None else dict(rehearsal.tables)
-        self.questions: list[Question] = []
+        self.conditions: list[Condition] = []
         self.findings: dict[Hashable, Any] = {} if rehearsal is None else dict(rehearsal.findings)
         self.random = random.get_state()
 

@@ -46,7 +46,7 @@ class Moving(NamedTuple):
 
 
 THROUGH_REGISTERS, COPIED = Moving(12, 40), Moving(4, 60)
-"""Of kernels that load and store, and of those that copy asynchronously."""
+"""What kernels issue that load and store, and those that copy asynchronously."""
 
 CONTENTION = 8
 """One cycle in so many that the reads of shared memory take is not hidden behind the multiply-adds."""

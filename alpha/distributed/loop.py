@@ -252,24 +252,24 @@ class Loop:
     def _agreed(self) -> tuple[list[bool], list[bool]]:
         """Which parameters some shard has used, and which buffers some shard has written to.
 
-        A capture goes by what its rehearsal found, and each replay is followed by the question whether it is so still.
+        A capture goes by what its rehearsal found, and behind each replay ranks compare whether it is so still.
         """
         rows = [self._flags(place) for place in range(len(self.shards))]
         watch, owner = steps.watch_of(self.engine), self.owner
 
-        def asked() -> list[bool]:
+        def compared() -> list[bool]:
             return (sum_arrays(self.world, [row.copy() for row in rows], owner.shards) > 0).tolist()  # type: ignore[no-any-return]
 
-        key, count = ("shards", id(owner), len(watch.questions) if watch else 0), len(owner._params)
+        key, count = ("shards", id(owner), len(watch.conditions) if watch else 0), len(owner._params)
         if watch is None or self.engine.capture is None:
-            found = asked()
+            found = compared()
             if watch is not None:
                 watch.findings[key] = found
             return found[:count], found[count:]
         expected: list[bool] = watch.findings.get(key, [])
 
         def check() -> None:
-            if asked() != expected:
+            if compared() != expected:
                 raise GraphError(
                     "[split] expected shards that use the parameters and write to the buffers that they did when the "
                     "step was captured, got others on some rank: let all calls of the step use the same, or call it "

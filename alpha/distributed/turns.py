@@ -55,18 +55,18 @@ class Turn:
                 f"[graph] expected ranks that reach each other's {engine.name} through NCCL, got ranks that go through "
                 'the host: pip install "dragon-alpha[nccl]", or call the step without alpha.graph'
             )
-        question = _Question(owner, rows, len(watch.questions), _drawn(watch.random, state))
-        if question.place in owner.ahead:
-            self.division = question.taken(rows, state)
+        condition = _BatchCondition(owner, rows, len(watch.conditions), _drawn(watch.random, state))
+        if condition.place in owner.ahead:
+            self.division = condition.taken(rows, state)
         else:
             self.division = divide(owner.world, rows, owner.shards, stop, state)
-        question.answer = self.division.cuts
-        watch.questions.append(question)
+        condition.value = self.division.cuts
+        watch.conditions.append(condition)
 
         def go_on() -> None:
             state = random.get_state()
             random.reserve(_WORDS)
-            self.division = question.taken(rows, state)
+            self.division = condition.taken(rows, state)
             owner.note_division(self.division)
 
         steps.run_on_replay(go_on)
@@ -100,20 +100,20 @@ def _drawn(before: dict[str, int], after: dict[str, int]) -> int:
     return (after["offset"] - before["offset"]) % (1 << 64)
 
 
-class _Question(steps.Question):
+class _BatchCondition(steps.Condition):
     """How the batch of a loop will be shared out.
 
     Args:
-        place: among the questions of a step.
+        place: among the conditions of a step.
         drawn: how far the random sequence goes on between the step's begin and the loop's.
     """
 
-    answer: tuple[int, ...]
+    value: tuple[int, ...]
 
     def __init__(self, owner: DataParallel, rows: int, place: int, drawn: int) -> None:
         self.owner, self.rows, self.place, self.drawn = owner, rows, place, drawn
 
-    def ask(self) -> Hashable:
+    def evaluate(self) -> Hashable:
         owner, state = self.owner, random.get_state()
         state["offset"] = (state["offset"] + self.drawn) % (1 << 64)
         division = divide(owner.world, self.rows, owner.shards, owner.is_asked_to_stop(), state, is_ahead=True)
@@ -125,7 +125,7 @@ class _Question(steps.Question):
         return is_ready if world.size == 1 else bool(world.table([int(is_ready)], "start").all())
 
     def taken(self, rows: int, state: dict[str, int]) -> Division:
-        """What ``ask`` found out, for a loop that begins with these rows and at this place in the random sequence."""
+        """What ``evaluate`` found out, for a loop that begins with these rows and at this place in random numbers."""
         found = self.owner.ahead.pop(self.place)
         if found.rows != rows or (self.owner.world.rank == 0 and found.state != state):
             raise GraphError(

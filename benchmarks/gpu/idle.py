@@ -119,7 +119,7 @@ class _Function:
         self.name = name
 
     def get_attribute(self, name: str) -> int:
-        """Of a kernel that needs nothing."""
+        """Zero: a kernel needs nothing."""
         return 0
 
     def set_attribute(self, name: str, value: int) -> None:
