@@ -44,8 +44,7 @@ as_strided_ detach_ resize_ resize_as_ squeeze_ swapaxes_ swapdims_ t_ transpose
 
 _LEAF_METHODS = """
 __init__ __len__ __iter__ __bool__ __float__ __int__ __index__ __repr__ __hash__ __deepcopy__ __dlpack__
-__dlpack_device__
-__contains__ __delitem__ __format__ __reversed__ __reduce__ __reduce_ex__ __getstate__ __setstate__
+__dlpack_device__ __contains__ __delitem__ __format__ __reversed__ __reduce__ __reduce_ex__ __getstate__ __setstate__
 __copy__ dense strided view dim numel element_size size stride memory_order is_contiguous backward requires_grad_
 retain_grad register_hook T
 """
