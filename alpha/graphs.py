@@ -160,6 +160,15 @@ class _Plan:
         self.calls += 1
         if self.calls < warmup:
             return _each_tensor(_detached, self.step(*inputs))
+        conditions = self.rehearsal.conditions if self.rehearsal is not None else []
+        try:
+            return self.replay(inputs)
+        finally:
+            for condition in conditions:
+                condition.forget()
+
+    def replay(self, inputs: Sequence[Tensor]) -> Any:
+        """Replays the step, after capturing it if need be; or rehearses it, where no capture fits."""
         values = self.values()
         recorded = None
         if values is not None:

@@ -41,6 +41,10 @@ class Condition(ABC):
         """The value for the call that comes; None where the step must run as it is, whatever other conditions say."""
 
     @abstractmethod
+    def forget(self) -> None:
+        """Called when the call is over, however it ended: a value that it did not use is not another call's."""
+
+    @abstractmethod
     def agree(self, is_ready: bool) -> bool:
         """Whether all processes that share the step are ready to replay or to capture it."""
 

@@ -253,8 +253,8 @@ def differences(loops: Mapping[Key, Loop], table: Mapping[Key, Loop]) -> list[st
     ]
 
 
-def is_table_s(nvcc: Nvcc) -> bool:
-    """Whether the table's numbers are those of this compiler and disassembler."""
+def made_the_table(nvcc: Nvcc) -> bool:
+    """Whether the table is of this compiler and this disassembler."""
     return is_pinned(nvcc) and f"V{PINNED_DISASSEMBLER}" in version()
 
 
@@ -274,7 +274,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         nvcc = find_nvcc()
-        if not is_table_s(nvcc):
+        if not made_the_table(nvcc):
             raise EngineError(
                 f"[cu32] expected nvcc {PINNED} and nvdisasm {PINNED_DISASSEMBLER}, got "
                 f"{nvcc.version.splitlines()[-1]} and {version().splitlines()[-1]}"

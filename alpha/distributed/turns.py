@@ -120,6 +120,9 @@ class _BatchCondition(steps.Condition):
         owner.ahead[self.place] = Ahead(division, self.rows, state)
         return division.cuts if division.is_ahead else None
 
+    def forget(self) -> None:
+        self.owner.ahead.pop(self.place, None)
+
     def agree(self, is_ready: bool) -> bool:
         world = self.owner.world
         return is_ready if world.size == 1 else bool(world.table([int(is_ready)], "start").all())

@@ -116,6 +116,31 @@ def test_what_is_drawn_before_the_loop_must_stay_as_much(cu32: DeviceEngine) -> 
     alone(lambda: run(lambda calls: alpha.manual_seed(3)))
 
 
+def test_a_batch_that_an_error_left_unused_is_not_the_next_steps(cu32: DeviceEngine) -> None:
+    """The batch is shared out ahead of a step; where the step ends before its loop, another one shares out its own."""
+
+    def run() -> None:
+        def fail() -> None:
+            raise ValueError("not now")
+
+        model = Model(cu32)
+        step = alpha.graph(model.step, warmup=1)
+        step(model.x, model.y)
+        model.before = fail
+        with pytest.raises(ValueError, match="not now"):
+            step(model.x, model.y)
+        assert not model.par.ahead
+        model.before = lambda: None
+        other = alpha.graph(model.step, warmup=1)
+        for _ in range(3):
+            other(model.x[:4], model.y[:4])
+            assert model.par.rows == 4
+        step(model.x, model.y)
+        assert model.par.rows == 6 and other.captures == 1 and not model.par.ahead
+
+    alone(run)
+
+
 def test_a_capture_that_uses_other_parameters_than_its_rehearsal_is_an_error(cu32: DeviceEngine) -> None:
     def run() -> None:
         model = Model(cu32)

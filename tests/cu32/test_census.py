@@ -106,7 +106,7 @@ def test_a_kernel_is_compiled_and_disassembled(nvcc: Nvcc) -> None:
 
 @pytest.mark.slow
 def test_main_loops_are_as_the_table_says(nvcc: Nvcc) -> None:
-    if not census.is_table_s(nvcc):
+    if not census.made_the_table(nvcc):
         pytest.skip(f"the table is of nvcc {census.PINNED} and nvdisasm {census.PINNED_DISASSEMBLER}")
     loops = census.measure(nvcc, census.variants(), os.cpu_count() or 1)
     problems = census.differences(loops, census.read_table())

@@ -170,3 +170,30 @@ def test_bad_dtype_and_missing_statistics(engine: Engine) -> None:
         F.batch_norm(x, None, None, alpha.ones((4,), dtype=alpha.float64, engine=engine), training=True)
     with pytest.raises(ArgumentError, match="running statistics"):
         F.batch_norm(x, None, None)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (70, 5, 4, 33)])
+def test_batches_are_counted_in_training_alone(engine: Engine, shape: tuple[int, ...]) -> None:
+    """By a batch norm of one call and by one of all threads; a batch without rows is none."""
+    x, channels = alpha.ones(shape, engine=engine), shape[-1]
+    mean, var = alpha.zeros((channels,), engine=engine), alpha.ones((channels,), engine=engine)
+    count = alpha.zeros((), dtype=alpha.int64, engine=engine)
+    version = count.version
+    for training, expected in ((True, 1), (False, 1), (True, 2)):
+        F.batch_norm(x, mean, var, training=training, num_batches_tracked=count)
+        assert count.item() == expected
+    assert count.version > version
+    F.batch_norm(x[:0], mean, var, training=True, num_batches_tracked=count)
+    assert count.item() == 2
+    for wrong in (alpha.zeros((), engine=engine), alpha.zeros((1,), dtype=alpha.int64, engine=engine)):
+        with pytest.raises(ShapeError, match=r"num_batches_tracked of shape \(\) and int64"):
+            F.batch_norm(x, mean, var, training=True, num_batches_tracked=wrong)
+
+
+def test_an_average_over_batches_leaves_out_one_without_rows(engine: Engine) -> None:
+    layer = alpha.nn.BatchNorm1d(3, momentum=None).to(engine).train()
+    x = alpha.tensor(np.arange(12, dtype=np.float32).reshape(4, 3), engine=engine)
+    for part in (x[:0], x, x[:0]):
+        layer(part)
+    np.testing.assert_allclose(np.asarray(layer.running_mean), np.asarray(x).mean(0), rtol=1e-6)
+    assert layer.num_batches_tracked.item() == 1
