@@ -82,12 +82,7 @@ conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __rest
                              {(OFFSET)(down.output * leap.y_row + across.output * leap.y_column + out_channel),
                               (OFFSET)(down.source * leap.x_row + across.source * leap.x_column + group * leap.in_width + in_tile * TILE_COLUMNS)},
                              begin + threadIdx.x % DEPTH);
-        auto note = [&](int buffer) {
-            if (threadIdx.x < DEPTH) {
-                shared.terms[buffer][threadIdx.x] = {walk.term < end ? walk.place.y : NO_TERM, walk.place.x};
-                walk.advance(y_steps, x_steps);
-            }
-        };
+        auto note = [&](int buffer) { note_terms(shared.terms[buffer], walk, y_steps, x_steps, end); };
         auto copy = [&](int buffer) {
             constexpr int PIECES = PanelY::PIECES > PanelX::PIECES ? PanelY::PIECES : PanelX::PIECES;
 #pragma unroll

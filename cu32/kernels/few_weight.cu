@@ -135,12 +135,7 @@ few_weight(const float* __restrict__ x, const float* __restrict__ y, float* __re
                          {row.index * (int)f.y_row + first.index * (int)f.y_column + first_row,
                           row.source * (int)f.x_row + first.source * (int)f.x_column},
                          begin + threadIdx.x % DEPTH);
-    auto note = [&](int buffer) {
-        if (threadIdx.x < DEPTH) {
-            shared.terms[buffer][threadIdx.x] = {walk.term < end ? walk.place.y : NO_TERM, walk.place.x};
-            walk.advance(y_steps, x_steps);
-        }
-    };
+    auto note = [&](int buffer) { note_terms(shared.terms[buffer], walk, y_steps, x_steps, end); };
     auto copy = [&](int buffer) {
         const Term at = shared.terms[buffer][PanelX::term()];
 #pragma unroll

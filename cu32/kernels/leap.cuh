@@ -88,3 +88,11 @@ struct PairWalk {
         }
     }
 };
+
+// Notes for all threads of a block where the terms of a step begin; the first DEPTH threads do it.
+template <int DEPTH>
+__device__ __forceinline__ void note_terms(Term (&terms)[DEPTH], PairWalk<DEPTH>& walk, const RunSteps& y, const RunSteps& x, int end) {
+    if (threadIdx.x >= DEPTH) return;
+    terms[threadIdx.x] = {walk.term < end ? walk.place.y : NO_TERM, walk.place.x};
+    walk.advance(y, x);
+}
