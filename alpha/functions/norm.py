@@ -9,7 +9,7 @@ from typing import Any
 from alpha.arguments import flag, number
 from alpha.autograd import Function
 from alpha.autograd.composing import by_formula
-from alpha.dtypes import int64, is_float
+from alpha.dtypes import default_int, is_float
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
@@ -151,7 +151,7 @@ def _check_count(input: Tensor, count: Tensor | None) -> None:
     if count is None:
         return
     check_tensor("batch_norm", count)
-    if count.shape != () or count.dtype != int64:
+    if count.shape != () or count.dtype != default_int:
         raise ShapeError(
             f"[batch_norm] expected num_batches_tracked of shape () and int64, got {count.shape} of {count.dtype}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ def test_the_documents_are_what_the_results_say() -> None:
 
 def test_every_picture_is_there_and_no_other() -> None:
     reports = report.read()
-    assert drawn(report.DOCS) == {"ratios.svg", *(one.picture for one in reports)}
+    pages = [page.read_text("utf-8") for page in report.DOCS.glob("*.md") if page.name != "results.md"]
+    shown_elsewhere = {name for page in pages for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)}
+    assert drawn(report.DOCS) - shown_elsewhere == {"ratios.svg", *(one.picture for one in reports)} - shown_elsewhere
+    assert [name for name in shown_elsewhere if not (report.DOCS / name).is_file()] == []
 
 
 def drawn(folder: Path) -> set[str]:

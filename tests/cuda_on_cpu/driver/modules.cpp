@@ -52,12 +52,44 @@ size_t elf_size(const void* image) {
     return header->e_shoff + size_t(header->e_shnum) * header->e_shentsize;
 }
 
-CUresult open_module(CUmodule* out, const std::string& image) {
+bool is_loaded(void* handle) {
+    std::lock_guard<std::recursive_mutex> hold(lock);
+    for (const Module* module : modules)
+        if (module->handle == handle) return true;
+    return false;
+}
+
+// dlopen also takes files of one inode for one library. Where a file system gives a deleted file's number to the next
+// file while the first is still mapped, an earlier module comes back: another file beside this one has another number.
+void* open_file(const std::string& image, std::string* reason, int attempts) {
     std::string path = write_temporary(image);
-    if (path.empty()) return fail(CUDA_ERROR_OUT_OF_MEMORY, "expected to write the module to " P_tmpdir);
+    if (path.empty()) {
+        *reason = "expected to write the module to " P_tmpdir;
+        return nullptr;
+    }
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    std::string reason = handle ? "" : dlerror();
+    if (!handle) *reason = dlerror();
+    if (handle && is_loaded(handle)) {
+        dlclose(handle);
+        *reason = "expected a library of its own for each module, got one that is loaded";
+        handle = attempts > 1 ? open_file(image, reason, attempts - 1) : nullptr;
+    }
     unlink(path.c_str());
+    return handle;
+}
+
+// The names of the kernels in a module's image, for messages.
+std::string kernels_of(const std::string& image) {
+    static const std::string prefix = "alpha_kernel_";
+    std::string names;
+    for (size_t at = image.find(prefix); at != std::string::npos; at = image.find(prefix, at + 1))
+        names += std::string(names.empty() ? "" : ", ") + (image.c_str() + at + prefix.size());
+    return names.empty() ? "none" : names;
+}
+
+CUresult open_module(CUmodule* out, const std::string& image) {
+    std::string reason;
+    void* handle = open_file(image, &reason, 100);
     if (!handle) return fail(CUDA_ERROR_INVALID_IMAGE, reason);
     auto* symbol = (const int*)dlsym(handle, "alpha_emulator_architecture");
     int architecture = symbol ? *symbol : 0;
@@ -146,7 +178,8 @@ API cuModuleGetFunction(CUfunction* out, CUmodule handle, const char* name) {
         auto* kernel = (const Kernel*)dlsym(module->handle, (std::string("alpha_kernel_") + name).c_str());
         if (!kernel || !dlsym(module->handle, name)) {
             module->functions.erase(name);
-            return fail(CUDA_ERROR_NOT_FOUND, format("no extern \"C\" __global__ function %s in the module", name));
+            return fail(CUDA_ERROR_NOT_FOUND, format("no extern \"C\" __global__ function %s in the module, whose symbols are %s",
+                                                     name, kernels_of(module->image).c_str()));
         }
         function.reset(new Function{kernel});
     }
