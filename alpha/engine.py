@@ -552,6 +552,14 @@ class Engine(ABC):
         """The same with the given mean and variance."""
         return normalisation.batch_norm_inference(self, x, mean, var, eps, epilogue, residual)
 
+    def remakes_batch_norm(self, x: Tensor) -> bool:
+        """Whether the results of BatchNorms of such tensors are not to be kept, but made by ``batch_norm_again``."""
+        return False
+
+    def batch_norm_again(self, x: Tensor, epilogue: Epilogue, state: BatchNormState, residual: Tensor | None) -> Tensor:
+        """The result of ``batch_norm`` once more, of its state and with its bits."""
+        raise EngineError(f"[batch_norm] expected an engine that makes results again, got {self.name}: keep them")
+
     def batch_norm_grad(
         self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -561,6 +569,22 @@ class Engine(ABC):
         activation's mask. Without a residual the mask is computed again from x.
         """
         return normalisation.batch_norm_grad(self, dy, x, y, epilogue, state, need_residual)
+
+    def batch_norm_remade_grad(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        residual: Tensor | None,
+        epilogue: Epilogue,
+        state: BatchNormState,
+        need_residual: bool,
+        overwrites: tuple[bool, bool] = (False, False),
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """``batch_norm_grad`` of a result that was not kept: the mask is computed again from x and the residual.
+
+        ``overwrites``: whether dy and x may be written over; dresidual or dx may then lie there.
+        """
+        raise EngineError(f"[batch_norm] expected an engine that makes results again, got {self.name}: keep them")
 
     def batch_norm_inverse_grad(
         self,

@@ -59,7 +59,9 @@ class Storage:
         self.nbytes = nbytes
         self.version = 0
         self.cache: dict[Hashable, Any] = {}  # values derived from the contents, with the version that they are from
-        self.waiting: weakref.ref[Function] | None = None  # the function to notify when another one saves the contents
+        self.waiting: weakref.ref[Function] | None = (
+            None  # what made the contents and is told who saves or changes them
+        )
         self.exported = False  # whether arrays that the version does not see may write to it
 
     def touch(self, writes: int = 1) -> None:
@@ -68,6 +70,10 @@ class Storage:
         ``changes.versions`` does this where an interrupt must find all of a change made or none.
         """
         self.version += writes
+        if self.waiting is not None:
+            function, self.waiting = self.waiting(), None
+            if function is not None:
+                function.note_written()
 
     def repeat(self) -> None:
         """Repeats what was written in the storages that hold the same."""

@@ -181,6 +181,8 @@ class Capture(graphs.Capture, graphs.Recording):
                 effect()
             for storage, count in self._written:
                 storage.touch(count)
+        elif self.engine.memory.held > self.engine.memory.in_use:
+            self.engine.memory.release_cached()  # what the rehearsal has left there; the capture has memory of its own
         self._launches += 1
         for memory in self._live:
             memory.store(self.engine)
@@ -230,7 +232,6 @@ class Recorder(graphs.Recorder):
                     engine.release_waiting()
             finally:
                 engine.capture, engine.pool = None, engine.memory  # again, if an interrupt came before the first time
-        engine.memory.release_cached()  # what the rehearsal has left there; the capture has memory of its own
         capture.finish(graph)
 
 

@@ -32,6 +32,12 @@ SUM_WIDTHS = {1: 32, 4: 8}
 APPLY_WIDTH = 32
 """Packs side by side of a block that applies: with VEC 4 the 128 channels that the kernels have room for."""
 
+REMADE_FROM = 1 << 20
+"""Bytes of a BatchNorm's result from which it is made again in backward instead of kept: one pass, and half the memory.
+
+A smaller one would save little, and cost a launch.
+"""
+
 ALIGNMENT = 16
 """Bytes to which the addresses of packed accesses are aligned."""
 
@@ -85,28 +91,75 @@ class NormalisationOperations(DeviceEngine):
             )  # fmt: skip
         return self._normalise(x, state, epilogue, residual), state
 
+    def remakes_batch_norm(self, x: Tensor) -> bool:
+        return x.numel() * x.dtype.itemsize >= REMADE_FROM
+
+    def batch_norm_again(self, x: Tensor, epilogue: Epilogue, state: BatchNormState, residual: Tensor | None) -> Tensor:
+        return self._normalise(self._channels_dense(x), state, epilogue, residual)
+
     def batch_norm_grad(
         self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        slope = epilogue.slope
         x = self._channels_dense(x)
-        dy = self._ordered_as(dy, x)
-        y = None if y is None or slope is None else self._ordered_as(y, x)
-        weight, bias = self._optional(epilogue.weight), self._optional(epilogue.bias)
+        y = None if y is None or epilogue.slope is None else self._ordered_as(y, x)
         # Past the activation dy is a new tensor, which the residual's gradient wants; without one it is dy itself.
         masked = self.empty_like(x) if need_residual and y is not None else None
+        return self._gradients(dy, x, y, False, masked, epilogue, state, need_residual)
+
+    def batch_norm_remade_grad(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        residual: Tensor | None,
+        epilogue: Epilogue,
+        state: BatchNormState,
+        need_residual: bool,
+        overwrites: tuple[bool, bool] = (False, False),
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        given, over_dy, over_x = dy, *overwrites
+        dense = self._channels_dense(x)
+        dy = self._ordered_as(dy, dense)
+        masked = out = None
+        if residual is not None:
+            residual = self._ordered_as(residual, dense)
+            masked = dy if over_dy or dy is not given else self.empty_like(dense)
+        if over_x and dense is x and state.training:
+            x.storage.touch()
+            out = x
+        return self._gradients(dy, dense, residual, residual is not None, masked, epilogue, state, need_residual, out)
+
+    def _gradients(
+        self,
+        dy: Tensor,
+        x: Tensor,
+        other: Tensor | None,
+        is_residual: bool,
+        masked: Tensor | None,
+        epilogue: Epilogue,
+        state: BatchNormState,
+        need_residual: bool,
+        out: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """``batch_norm_grad`` with what the mask is made of: the result or the residual; None for x alone.
+
+        The gradient past the activation is written into ``masked``, if there is any, and dx into ``out``. These may be
+        dy and x: each thread writes what it alone has read, and after that.
+        """
+        dy = self._ordered_as(dy, x)
+        weight, bias = self._optional(epilogue.weight), self._optional(epilogue.bias)
         channels = x.shape[-1]
         dweight, dbias = self.empty((channels,), x.dtype), self.empty((channels,), x.dtype)
         sums = self.empty((2, channels), float64)
         constants = (state.mean, state.inverse_std, weight, bias)
-        factor = scalar(x.dtype, 1 if slope is None else slope)
+        factor = scalar(x.dtype, 1 if epilogue.slope is None else epilogue.slope)
         if channels:
-            source, vec = _source(x, dy, y)
+            source, vec = _source(x, dy, other)
             self._sum_rows(
-                source, "grad_sums", x, vec, 2, dy, x, y, *constants, masked, sums, dweight, dbias, after=(factor,)
-            )
-        dx = self.empty_like(x)
-        g, mask, factor = (dy, y, factor) if masked is None else (masked, None, x.dtype.type(1))
+                source, "grad_sums", x, vec, 2, dy, x, other, *constants, masked, sums, dweight, dbias,
+                after=(factor, int(is_residual)),
+            )  # fmt: skip
+        dx = self.empty_like(x) if out is None else out
+        g, mask, factor = (dy, other, factor) if masked is None else (masked, None, x.dtype.type(1))
         self._apply_rows(
             "grad_apply", x, _source(x, g, mask), g, x, mask, *constants, sums if state.training else None, dx,
             after=(factor,),

@@ -451,7 +451,13 @@ def normalisation(e: Checker) -> Sequence[Result]:
     dx, _, dbias, _ = e.batch_norm_grad(e.from_numpy(dy), a, None, epilogue, state, False)
     passed = np.where(normal > 0, dy.astype(np.float64), 0)
     right = inverse * (passed - passed.mean(axes) - normal * (passed * normal).mean(axes))
+    b = e.from_numpy(dy)
+    again = e.batch_norm_again(a, epilogue, state, b)
+    *_, through = e.batch_norm_remade_grad(b, a, b, epilogue, state, True)
+    assert through is not None
     return [
+        (again, np.maximum(normal + dy, 0), ROUNDED),
+        (through, np.where(normal + dy > 0, dy, 0), ROUNDED),
         (e.channel_sum(a), wide.sum(axes), ROUNDED),
         (y, np.maximum(normal, 0), ROUNDED),
         (dx, right, ROUNDED),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from alpha import random
 from alpha.arguments import flag
@@ -20,6 +20,7 @@ def checkpoint(
     *args: Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
+    keep_result: bool = True,
     **kwargs: Any,
 ) -> Any:
     """Calls a function of whose intermediate tensors none is kept: backward calls it again.
@@ -32,18 +33,37 @@ def checkpoint(
             statistics) it changes twice.
         use_reentrant: accepted for PyTorch's sake: there is one implementation.
         preserve_rng_state: draw the same random numbers again (dropout).
+        keep_result: keep the result, too, for functions that save it. Otherwise it is computed again with the rest, as
+            soon as backward asks for it: for a function whose result takes more memory than it is worth, such as the
+            convolution before a normalisation. Behind it should be one that keeps its own result, or backward computes
+            all again that leads here.
 
     Source: Chen et al., arXiv 1604.06174.
     """
     preserve_rng_state = flag("checkpoint", "preserve_rng_state", preserve_rng_state)
+    keep_result = flag("checkpoint", "keep_result", keep_result)
     if not callable(function):
         raise ArgumentError(f"[checkpoint] expected a function first, got {type(function).__name__}")
     if not is_grad_enabled():
         return function(*args, **kwargs)
     node = Recomputed()
     node.state = random.get_state() if preserve_rng_state else None
-    node.function, node.arguments, node.options = function, args, kwargs
-    return node.first()
+    node.function, node.options = function, kwargs
+    return node.first(args, keep_result)
+
+
+class _Call(NamedTuple):
+    """A call of a function in a graph of its own.
+
+    Attributes:
+        inner: the tensors among its arguments.
+        results: a tuple of tensors.
+        since: what was recorded later belongs to the call.
+    """
+
+    inner: list[Tensor]
+    results: tuple[Tensor, ...]
+    since: int
 
 
 class Recomputed(Function):
@@ -51,15 +71,17 @@ class Recomputed(Function):
 
     state: Any
     function: Callable[..., Any]
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...]  # but for the tensors, in whose places stands None
     options: dict[str, Any]
     places: tuple[int, ...]  # of the tensors among the arguments
     outside: tuple[Edge, ...]  # where else gradients go: what the function reads beside its arguments
+    _second: _Call | None = None  # the second call, where the result was asked for before backward comes here
 
-    def first(self) -> Any:
+    def first(self, args: tuple[Any, ...], keep_result: bool) -> Any:
         """The function's result, entered into the graph as this function's."""
-        self.places = tuple([place for place, x in enumerate(self.arguments) if isinstance(x, Tensor)])
-        tensors = [self.arguments[place] for place in self.places]
+        self.places = tuple([place for place, x in enumerate(args) if isinstance(x, Tensor)])
+        self.arguments = tuple([None if isinstance(x, Tensor) else x for x in args])
+        tensors = [args[place] for place in self.places]
         since, inner = newest(), [x.detach().requires_grad_(x.requires_grad) for x in tensors]
         with enable_grad():
             output = self._called(inner)
@@ -74,6 +96,9 @@ class Recomputed(Function):
         self.outside = tuple(_outside(results, since, inner))
         self.needs = (*[x.requires_grad for x in tensors], *[True] * len(self.outside))
         self._saved = tuple([(x.detach(), x.version, x.requires_grad) for x in tensors])
+        for place, x in enumerate(tensors):
+            if x.storage.waiting is not None:
+                self._announce(place, x)
         found = []
         for index, result in enumerate(results):
             entered = result.detach()
@@ -82,6 +107,8 @@ class Recomputed(Function):
             found.append(entered)
         edges: list[Edge] = [(x._node or x, x._output) if x.requires_grad else None for x in tensors]
         self._enter([*edges, *self.outside], tuple(map(note_of, found)))
+        if not keep_result and not several:
+            self.offer(found[0])
         return tuple(found) if several else found[0]
 
     def _called(self, tensors: list[Tensor]) -> Any:
@@ -94,16 +121,29 @@ class Recomputed(Function):
     def title(self) -> str:
         return "checkpoint"
 
+    def remake(self) -> Tensor:
+        if self._second is None:
+            self._second = self._called_again(self._inner())
+        return self._second.results[0].detach()
+
+    def free(self) -> None:
+        super().free()
+        self._second = None
+
     def backward(self, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        inner = [x.detach().requires_grad_(needed) for x, needed in zip(self.saved, self.needs, strict=False)]
-        return self._again(inner, grads, False)
+        call, self._second = self._second or self._called_again(self._inner()), None
+        return self._gradients(call, grads, False)
 
     def backward_in_graph(self, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         inner = [Alias.apply(x) if x.requires_grad else x for x in self.saved]
-        return self._again(inner, grads, True)
+        return self._gradients(self._called_again(inner), grads, True)
 
-    def _again(self, inner: list[Tensor], grads: Any, create_graph: bool) -> tuple[Tensor | None, ...]:
-        """The gradients of the arguments, and of what else the function read."""
+    def _inner(self) -> list[Tensor]:
+        """The tensors among the arguments as leaves of a graph of their own."""
+        return [x.detach().requires_grad_(needed) for x, needed in zip(self.kept(), self.needs, strict=False)]
+
+    def _called_again(self, inner: list[Tensor]) -> _Call:
+        """The second call of the function."""
         since, now = newest(), random.get_state()
         try:
             if self.state is not None:
@@ -117,6 +157,11 @@ class Recomputed(Function):
             raise GraphError(
                 "[checkpoint] expected a function that computes the same again, got results of other shapes"
             )
+        return _Call(inner, results, since)
+
+    def _gradients(self, call: _Call, grads: Any, create_graph: bool) -> tuple[Tensor | None, ...]:
+        """The gradients of the arguments, and of what else the function read."""
+        inner, results, since = call
         edges = [(x._node or x, x._output) if x.requires_grad else None for x in inner]
         wanted = [edge for edge in (*edges, *self.outside) if edge is not None]
         walk = Walk(create_graph, create_graph)

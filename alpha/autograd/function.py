@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from alpha.autograd import anomaly, contexts, regions
+from alpha.autograd.kept import Remade, is_alone, value_of
 from alpha.autograd.modes import FORWARD, THREAD, innermost, is_grad_enabled
 from alpha.dtypes import FLOATS, has_gradients
 from alpha.errors import ArgumentError, GraphError
@@ -18,7 +19,7 @@ from alpha.tensor import Storage, Tensor
 _sequence = itertools.count()
 
 
-Saved = tuple[Tensor, int, bool]
+Saved = tuple[Tensor | Remade, int, bool]
 """A tensor kept for backward, outside the graph; its version then; whether it is an argument that needs a gradient."""
 
 
@@ -54,6 +55,9 @@ class Function(contexts.Context):
 
     _saved: tuple[Saved | None, ...] | None = ()
     _exchange: tuple[int, int, int, tuple[Any, ...]] | None = None
+    _offered: tuple[int, tuple[Any, ...]] | None = None  # the version and the layout of a result that it can remake
+    _remade: weakref.ref[Remade] | None = None  # what stands for that result where others save it
+    _takes_remade = False  # whether some of what was saved is made again
     _hooks: dict[int, dict[RemovableHandle, Callable[[Tensor], Tensor | None]]] | None = None
     # A weak reference: the tensor holds this node, and a cycle would keep the graph's memory until a garbage
     # collection.
@@ -135,9 +139,9 @@ class Function(contexts.Context):
         self.needs = tuple([edge is not None for edge in edges])
         # A detached alias of the result: it holds this function. Arguments are held by the edges, too.
         self._saved = tuple([(x.detach() if x is result else x, x.storage.version, x.requires_grad) for x in saved])
-        for x in saved:
+        for place, x in enumerate(saved):
             if x.storage.waiting is not None:
-                _notify(x.storage)
+                self._announce(place, x)
         result._node, result._output, result.requires_grad = self, 0, True
         self._enter(edges, (note_of(result),))
         return result
@@ -164,9 +168,9 @@ class Function(contexts.Context):
             return
         # A detached alias: keeping an output itself would tie it and this node into a reference cycle.
         self._saved = tuple([None if t is None else (t.detach(), t.storage.version, t.requires_grad) for t in tensors])
-        for tensor in tensors:
+        for place, tensor in enumerate(tensors):
             if tensor is not None and tensor.storage.waiting is not None:
-                _notify(tensor.storage)
+                self._announce(place, tensor)
 
     def exchange(self, place: int, other: int, result: Tensor) -> None:
         """Once another function saves ``result``, saves it too, at index ``other``, and drops the tensor at index
@@ -174,9 +178,20 @@ class Function(contexts.Context):
 
         So backward uses what stays in memory anyway. Until then ``result`` is not needed: it may be overwritten.
         """
-        layout = (result.offset, result.shape, result.strides, result.dtype)
-        self._exchange = (place, other, result.storage.version, layout)
+        self._exchange = (place, other, result.storage.version, _layout(result))
         result.storage.waiting = weakref.ref(self)
+
+    def offer(self, result: Tensor) -> None:
+        """Spares other functions keeping ``result``: where they save it as their argument, ``remake`` makes it again.
+
+        It must have the same bits, and be made of what this function has saved.
+        """
+        self._offered = result.storage.version, _layout(result)
+        result.storage.waiting = weakref.ref(self)
+
+    def remake(self) -> Tensor:
+        """The result that was offered, made again outside the graph."""
+        raise NotImplementedError(f"[{self.title}] expected a function with remake, which offers its result: write one")
 
     @property
     def title(self) -> str:
@@ -186,6 +201,13 @@ class Function(contexts.Context):
     @property
     def saved(self) -> tuple[Any, ...]:
         """The tensors that ``save`` kept; GraphError if one was overwritten or all were freed."""
+        kept, walk = self.kept(), THREAD.walk
+        if walk is not None and walk.create_graph:
+            return tuple([None if entry is None else self._in_graph(*entry) for entry in self._saved or ()])
+        return kept
+
+    def kept(self) -> tuple[Any, ...]:
+        """``saved`` outside the graph, also while one is made of the gradients."""
         if self._saved is None:
             raise GraphError(SECOND_BACKWARD)
         for entry in self._saved:
@@ -195,13 +217,15 @@ class Function(contexts.Context):
                     f"{entry[1]}, got version {entry[0].version}: an in-place operation overwrote what backward "
                     "needs; use the operation that makes a new tensor, or .clone() before"
                 )
-        walk = THREAD.walk
-        if walk is not None and walk.create_graph:
-            return tuple([None if entry is None else self._in_graph(*entry) for entry in self._saved])
+        if self._takes_remade:
+            return tuple([None if entry is None else value_of(entry[0]) for entry in self._saved])
         return tuple([None if entry is None else entry[0] for entry in self._saved])
 
-    def _in_graph(self, saved: Tensor, _: int, is_argument: bool) -> Tensor:
+    def _in_graph(self, saved: Tensor | Remade, _: int, is_argument: bool) -> Tensor:
         """What was saved, at the place in the graph of the argument or the result that it is."""
+        if type(saved) is Remade:
+            return _placed(saved.made(), (saved.function, 0))
+        assert isinstance(saved, Tensor)
         place = (id(saved.storage), saved.offset, saved.strides)
         if is_argument:
             for edge in self._edges:
@@ -235,6 +259,28 @@ class Function(contexts.Context):
         """``backward`` while the gradients enter a graph, so that they have gradients themselves."""
         return self.backward(*grads)
 
+    def may_overwrite(self, place: int) -> bool:
+        """Whether backward may write over the tensor that it saved at a place: it is the last who has its memory.
+
+        Who does calls ``touch`` of its storage first: after an error on the way backward cannot run again.
+        """
+        walk = THREAD.walk
+        if walk is None or walk.retain_graph or walk.create_graph or self._saved is None:
+            return False
+        entry = self._saved[place]
+        return entry is not None and isinstance(entry[0], Tensor) and is_alone(entry[0])
+
+    def may_overwrite_gradient(self) -> bool:
+        """Whether backward may write over the gradient that it was given, of a function with one result."""
+        walk = THREAD.walk
+        return walk is not None and walk.given and not walk.create_graph
+
+    def drop_saved(self) -> None:
+        """Drops what was saved, within backward, as soon as that has read it: what it makes next may lie there."""
+        walk = THREAD.walk
+        if walk is not None and not walk.retain_graph:
+            self._saved = None
+
     def accumulator(self, argument: int) -> Tensor | None:
         """The gradient that has already arrived for an argument, if it may be added into.
 
@@ -244,6 +290,45 @@ class Function(contexts.Context):
         if edge is None or walk is None or walk.create_graph or not isinstance(edge[0], Function):
             return None
         return walk.accumulator(*edge)
+
+    def _announce(self, place: int, tensor: Tensor) -> None:
+        """Tells the function that made a tensor that this one saves it, and perhaps keeps what stands for it."""
+        waiting = tensor.storage.waiting
+        function = waiting() if waiting is not None else None
+        if function is None or function._offered is None:
+            tensor.storage.waiting = None
+            if function is not None:
+                function._take(tensor.storage)
+            return
+        stand_in = function._stands_for(tensor)
+        if stand_in is not None and self._saved is not None:
+            saved = list(self._saved)
+            saved[place] = stand_in, stand_in.version, True
+            self._saved, self._takes_remade = tuple(saved), True
+
+    def _stands_for(self, tensor: Tensor) -> Remade | None:
+        """What stands for the result that was offered; None where the tensor is another one."""
+        if tensor._node is not self or (tensor.storage.version, _layout(tensor)) != self._offered:
+            return None
+        found = self._remade() if self._remade is not None else None
+        if found is None:
+            found = Remade(self, tensor)
+            self._remade = weakref.ref(found)
+        return found
+
+    def note_written(self) -> None:
+        """Notes that a result was written to: functions that saved it may not go on."""
+        found = self._remade() if self._remade is not None else None
+        if found is not None:
+            found.version = -1
+
+    def free(self) -> None:
+        """Drops what was saved, and its place in the graph. What others need of its result is made before."""
+        if self._remade is not None:
+            found = self._remade()
+            if found is not None and found.version >= 0:
+                found.made()
+        self._saved, self._edges, self._retained = None, (), None
 
     def _take(self, storage: Storage) -> None:
         """Makes the exchange, unless the result was overwritten meanwhile."""
@@ -322,12 +407,9 @@ def _needs(argument: Any) -> bool:
     return False
 
 
-def _notify(storage: Storage) -> None:
-    """Tells the function that waits for it that another function saved this storage's contents."""
-    waiting, storage.waiting = storage.waiting, None
-    function = waiting() if waiting is not None else None
-    if function is not None:
-        function._take(storage)
+def _layout(x: Tensor) -> tuple[Any, ...]:
+    """How a tensor lies in its storage."""
+    return x.offset, x.shape, x.strides, x.dtype
 
 
 def _another(tensor: Tensor) -> Tensor:

@@ -122,6 +122,7 @@ class Walk:
     These belong to the walk and not to the graph, so a walk that fails leaves nothing behind.
 
     Attributes:
+        given: whether the gradient that the running function was given may be written over: nobody else holds it.
         captured: the gradients that arrived at the outputs of functions that ``aim`` was given.
         settles: whether the leaves get their gradients in ``.grad``.
         completes: for some leaves what is called, with the gradient and whether it may be written to, as soon as
@@ -129,6 +130,7 @@ class Walk:
     """
 
     settles = True
+    given = False
     completes: Mapping[Tensor, Callable[[Tensor, bool], None]] = {}
     captured: dict[tuple[Any, int], Tensor]
     _wanted: set[tuple[Any, int]] | None = None  # None: the leaves
@@ -241,7 +243,7 @@ class Walk:
         if self._wanted is not None and not self._is_to_run(function):
             return
         # Nothing here holds on to a gradient that has done its work.
-        given = outputs == 1 and pending[function, 0][1]
+        self.given = given = outputs == 1 and pending[function, 0][1]
         run = function.backward_in_graph if self.create_graph else function.backward
         if outputs == 1:
             result = run(pending.pop((function, 0))[0])
@@ -251,7 +253,7 @@ class Walk:
         if anomaly.STATE.on:
             anomaly.check(function.title, function._origin, result if isinstance(result, tuple | list) else [result])
         if not self.retain_graph:
-            function._saved, function._edges, function._retained = None, (), None
+            function.free()
         if type(result) is Tensor and len(edges) == 1:
             edge = edges[0]
             if edge is not None:

@@ -34,7 +34,8 @@ _WITH_INDICES = ("gather_along_kept", "max_pool2d", "running_extremes", "sort", 
 """Operations whose further results are indices."""
 _COMPUTES = (
     *_WRITES, "arg_reduce", "attention", "attention_grad", "avg_pool2d", "avg_pool2d_grad", "batch_norm",
-    "batch_norm_grad", "batch_norm_inference", "batch_norm_inverse_grad", "channel_sum", "combine", "concat", "conv2d",
+    "batch_norm_again", "batch_norm_grad", "batch_norm_inference", "batch_norm_inverse_grad", "batch_norm_remade_grad",
+    "channel_sum", "combine", "concat", "conv2d",
     "conv2d_input_grad", "conv2d_weight_grad", "cross_entropy", "cross_entropy_grad", "cross_entropy_losses",
     "cumprod", "cumsum", "dropout", "elementwise", "euclidean_norm", "flip", "gather", "gather_along",
     "gather_along_grad", "gather_along_kept", "gemv", "ger", "group_norm", "group_norm_grad", "index_select",

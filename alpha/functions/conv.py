@@ -58,6 +58,8 @@ class Conv2dFunction(Function):
         if self._slope is not None:
             dy = engine.leaky_relu_grad(dy, y, self._slope)
         dw = engine.conv2d_weight_grad(x, dy, geometry, groups) if self.needs[1] else None
+        del x, y
+        self.drop_saved()  # dx may lie where x did
         db = engine.channel_sum(dy) if self.needs[2] else None
         dx = None
         if self.needs[0]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from alpha.arguments import flag, number
-from alpha.autograd import Function
+from alpha.autograd import Function, is_recorded
 from alpha.autograd.composing import by_formula
 from alpha.dtypes import default_int, is_float
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
@@ -26,6 +26,7 @@ class BatchNormFunction(Function):
     """act(weight * (x - mean) / sqrt(var + eps) + bias + residual) over all axes but the last."""
 
     passes_on = True
+    _remakes = False
 
     def forward(
         self,
@@ -47,15 +48,26 @@ class BatchNormFunction(Function):
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
         kept = (weight, bias, state.mean, state.inverse_std)
-        masked_by_y = residual is not None and slope is not None
-        if state.invertible and masked_by_y:
+        self._masked = masked = residual is not None and slope is not None
+        if state.invertible and masked:
             # y is saved as the mask already, and the residual by the block that it went into.
             self.save(None, y, residual, *kept)
+        elif is_recorded() and engine.remakes_batch_norm(x):
+            self._remakes = True
+            self.save(x, None, residual if masked else None, *kept)
+            if masked or residual is None:
+                self.offer(y)
         else:
-            self.save(x, y if masked_by_y else None, None, *kept)
+            self.save(x, y if masked else None, None, *kept)
             if state.invertible:
                 self.exchange(0, 1, y)
         return y
+
+    def remake(self) -> Tensor:
+        x, _, residual, weight, bias, mean, inverse_std = self.kept()
+        state = BatchNormState(mean, inverse_std, self._training)
+        again: Tensor = x.engine.batch_norm_again(x, Epilogue(weight, bias, self._slope), state, residual)
+        return again
 
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, y, residual, weight, bias, mean, inverse_std = self.saved
@@ -63,6 +75,9 @@ class BatchNormFunction(Function):
         others = (Epilogue(weight, bias, self._slope), state, self.needs[3])
         if x is None:
             return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
+        if self._remakes:
+            overwrites = (self.may_overwrite_gradient(), self.may_overwrite(0))
+            return dy.engine.batch_norm_remade_grad(dy, x, residual, *others, overwrites)
         return dy.engine.batch_norm_grad(dy, x, y, *others)
 
     def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -70,6 +85,8 @@ class BatchNormFunction(Function):
         slope, axes = self._slope, tuple(range(dy.ndim - 1))
         if x is None:
             x = self.argument_in_graph(0, self._inverted(y.detach(), residual, weight, bias, mean, inverse_std))
+        elif self._masked and y is None:
+            y = self.remake()
 
         def formula(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
             center, scale = mean, inverse_std

@@ -133,44 +133,49 @@ apply(const T* __restrict__ x, const double* mean, const double* inverse_std, co
         apply_rows<false>(x, residual, y, place, by, slope, rows, channels);
 }
 
-// The gradient past the activation, whose mask is the sign of y, or without a residual that of the normalised x.
-template <bool FROM_Y>
-__device__ __forceinline__ T past(T dy, T x, T y, const Affine& by, T slope) {
-    return past_leaky(dy, FROM_Y ? y : normalise(x, by), slope);
+// What tells the sign of what the activation took: the normalised x, that and the residual, or the result y.
+enum Mask { FROM_X, FROM_RESIDUAL, FROM_Y };
+
+// The gradient past the activation; other is the residual or y.
+template <Mask MASK>
+__device__ __forceinline__ T past(T dy, T x, T other, const Affine& by, T slope) {
+    if (MASK == FROM_Y) return past_leaky(dy, other, slope);
+    const T normal = normalise(x, by);
+    return past_leaky(dy, MASK == FROM_RESIDUAL ? normal + other : normal, slope);
 }
 
 // Sums of g and of g * (x - centre); with WRITE, g is also stored: it is the residual's gradient.
-template <bool FROM_Y, bool WRITE>
+template <Mask MASK, bool WRITE>
 struct GradientSums {
     static constexpr int SUMS = 2;
     const T* __restrict__ dy;
     const T* __restrict__ x;
-    const T* __restrict__ y;
+    const T* __restrict__ other;
     T* __restrict__ masked;
     const Affine (&by)[VEC];
     T slope;
     double total[SUMS][VEC];
     T sum[VEC], products[VEC];
 
-    __device__ __forceinline__ GradientSums(const T* dy, const T* x, const T* y, T* masked, const Affine (&by)[VEC],
-                                            T slope)
-        : dy(dy), x(x), y(y), masked(masked), by(by), slope(slope), total{} {}
+    __device__ __forceinline__ GradientSums(const T* dy, const T* x, const T* other, T* masked,
+                                            const Affine (&by)[VEC], T slope)
+        : dy(dy), x(x), other(other), masked(masked), by(by), slope(slope), total{} {}
     __device__ __forceinline__ void begin(int64) {
         for (int e = 0; e < VEC; ++e) sum[e] = products[e] = 0;
     }
     struct Values {
-        Pack grads, values, results;
+        Pack grads, values, others;
     };
     __device__ __forceinline__ Values read(int64 offset) const {
         Values v = {load(dy + offset), load(x + offset), {}};
-        if (FROM_Y) v.results = load(y + offset);
+        if (MASK != FROM_X) v.others = load(other + offset);
         return v;
     }
     __device__ __forceinline__ void add(int64 offset, const Values& v) {
-        const Pack &grads = v.grads, &values = v.values, &results = v.results;
+        const Pack &grads = v.grads, &values = v.values, &others = v.others;
         Pack kept;
         for (int e = 0; e < VEC; ++e) {
-            const T g = past<FROM_Y>(grads.at[e], values.at[e], results.at[e], by[e], slope);
+            const T g = past<MASK>(grads.at[e], values.at[e], others.at[e], by[e], slope);
             kept.at[e] = g;
             sum[e] += g;
             products[e] = multiply_add(g, values.at[e] - by[e].centre, products[e]);
@@ -185,12 +190,12 @@ struct GradientSums {
     }
 };
 
-// sums: (2, channels) float64, the sum of g and of g * (x - mean), for grad_apply.
+// sums: (2, channels) float64, the sum of g and of g * (x - mean), for grad_apply. other: y, or with is_residual that.
 extern "C" __global__ void __launch_bounds__(SUM_THREADS, 2)
-grad_sums(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ y, const double* mean,
+grad_sums(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ other, const double* mean,
           const double* inverse_std, const T* weight, const T* bias, T* __restrict__ masked, double* sums,
           T* dweight, T* dbias, double* partial, unsigned* counters, int64 rows, int64 channels, int64 width,
-          T slope) {
+          T slope, int64 is_residual) {
     __shared__ Workspace<2> shared;
     const Place place(channels, static_cast<int>(width));
     Affine by[VEC] = {};
@@ -203,14 +208,17 @@ grad_sums(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict
         dbias[c] = static_cast<T>(found[0]);
         dweight[c] = static_cast<T>(products * inverse_std[c]);
     };
-    if (masked) {
-        GradientSums<true, true> terms(dy, x, y, masked, by, slope);
+    if (is_residual) {
+        GradientSums<FROM_RESIDUAL, true> terms(dy, x, other, masked, by, slope);
         sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
-    } else if (y) {
-        GradientSums<true, false> terms(dy, x, y, masked, by, slope);
+    } else if (masked) {
+        GradientSums<FROM_Y, true> terms(dy, x, other, masked, by, slope);
+        sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
+    } else if (other) {
+        GradientSums<FROM_Y, false> terms(dy, x, other, masked, by, slope);
         sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
     } else {
-        GradientSums<false, false> terms(dy, x, y, masked, by, slope);
+        GradientSums<FROM_X, false> terms(dy, x, other, masked, by, slope);
         sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
     }
 }
@@ -220,7 +228,7 @@ struct Gradient {
     T gain, slant, level;
 };
 
-template <bool FROM_Y>
+template <Mask MASK>
 __device__ __forceinline__ void grad_rows(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ y,
                                           T* __restrict__ dx, const Place& place, const Affine* by,
                                           const Gradient* gradient, T slope, int64 rows, int64 channels) {
@@ -228,10 +236,10 @@ __device__ __forceinline__ void grad_rows(const T* __restrict__ dy, const T* __r
 #pragma unroll 4
     for (int64 row = static_cast<int64>(blockIdx.y) * place.rows + place.row; row < rows; row += step) {
         const int64 offset = row * channels + place.channel;
-        const Pack grads = load(dy + offset), values = load(x + offset), results = FROM_Y ? load(y + offset) : values;
+        const Pack grads = load(dy + offset), values = load(x + offset), results = MASK == FROM_Y ? load(y + offset) : values;
         Pack result;
         for (int e = 0; e < VEC; ++e) {
-            const T g = past<FROM_Y>(grads.at[e], values.at[e], results.at[e], by[e], slope);
+            const T g = past<MASK>(grads.at[e], values.at[e], results.at[e], by[e], slope);
             // Constant statistics have no slant: an x that is not finite leaves the gradient alone.
             const T level = gradient[e].level, slant = gradient[e].slant;
             const T rest = slant == T(0) ? level : multiply_add(slant, values.at[e] - by[e].centre, level);
@@ -267,9 +275,9 @@ grad_apply(const T* __restrict__ dy, const T* __restrict__ x, const T* __restric
         gradient[e] = gradients[place.lane * VEC + e];
     }
     if (y)
-        grad_rows<true>(dy, x, y, dx, place, by, gradient, slope, rows, channels);
+        grad_rows<FROM_Y>(dy, x, y, dx, place, by, gradient, slope, rows, channels);
     else
-        grad_rows<false>(dy, x, y, dx, place, by, gradient, slope, rows, channels);
+        grad_rows<FROM_X>(dy, x, y, dx, place, by, gradient, slope, rows, channels);
 }
 
 struct Plain {

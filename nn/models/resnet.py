@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from alpha import Tensor
+from alpha import Tensor, checkpoint, is_grad_enabled
 from alpha.errors import ArgumentError
 from alpha.nn import init
 from alpha.nn.activation import LeakyReLU
@@ -56,9 +56,12 @@ _STEMS = {"7x7": Stem(7, 2, pool=True), "3x3": Stem(3, 1)}
 class BasicBlock(Module):
     """act(bn2(conv2(act(bn1(conv1(x))))) + shortcut(x)), two 3x3 convolutions."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, activation: str, shortcut_kernel: int) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, stride: int, activation: str, shortcut_kernel: int, recompute: bool = False
+    ) -> None:
+        """``recompute``: whether backward computes the first convolution again."""
         super().__init__()
-        self.activation = activation
+        self.activation, self.recompute = activation, recompute
         self.conv1 = Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.bn1 = BatchNorm2d(outputs)
         self.conv2 = Conv2d(outputs, outputs, 3, padding=1, bias=False)
@@ -73,7 +76,8 @@ class BasicBlock(Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, inputs) to (N, OH, OW, outputs)."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        y = conv_bn(self.conv1, self.bn1, x, activation=self.activation)
+        first = _recomputed if self.recompute else conv_bn
+        y = first(self.conv1, self.bn1, x, activation=self.activation)
         return conv_bn(self.conv2, self.bn2, y, residual=shortcut, activation=self.activation)
 
     def extra_repr(self) -> str:
@@ -83,15 +87,15 @@ class BasicBlock(Module):
 class ResNet(Module):
     """Images (N, H, W, 3) to logits (N, num_classes)."""
 
-    def __init__(self, plan: Plan, num_classes: int, base_width: int, dropout: float) -> None:
+    def __init__(self, plan: Plan, num_classes: int, base_width: int, dropout: float, recompute: bool = False) -> None:
         super().__init__()
         stem, widths = plan.stem, [base_width * 2**stage for stage in range(4)]
-        self.activation = plan.activation
+        self.activation, self.recompute = plan.activation, recompute
         self.conv1 = Conv2d(3, widths[0], stem.kernel_size, stem.stride, stem.kernel_size // 2, bias=False)
         self.bn1 = BatchNorm2d(widths[0])
         self.maxpool = MaxPool2d(3, 2, padding=1) if stem.pool else Identity()
-        self.layer1 = _stage(plan, 0, widths[0], widths[0])
-        self.layer2 = _stage(plan, 1, widths[0], widths[1])
+        self.layer1 = _stage(plan, 0, widths[0], widths[0], recompute)
+        self.layer2 = _stage(plan, 1, widths[0], widths[1], recompute)
         self.layer3 = _stage(plan, 2, widths[1], widths[2])
         self.layer4 = _stage(plan, 3, widths[2], widths[3])
         self.avgpool = AdaptiveAvgPool2d(1)
@@ -100,8 +104,10 @@ class ResNet(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, 3) to (N, num_classes)."""
-        x = self.maxpool(conv_bn(self.conv1, self.bn1, x, activation=self.activation))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        first = _recomputed if self.recompute else conv_bn
+        x = self.maxpool(first(self.conv1, self.bn1, x, activation=self.activation))
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x)  # no name holds an earlier stage's result
         return self.fc(self.flatten(self.avgpool(x)))  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
@@ -116,6 +122,7 @@ def resnet18(
     dropout: float | None = None,
     stem: str | None = None,
     head: str | None = None,
+    recompute: bool = False,
 ) -> ResNet:
     """ResNet18.
 
@@ -131,8 +138,10 @@ def resnet18(
             of 32 x 32).
         head: the paper style's linear layers, ``"cifar10"`` (512-128-num_classes, the default) or ``"ilsvrc2012"``
             (512-512-num_classes); behind other base widths in proportion.
+        recompute: compute the convolutions of the stem, and the first ones of the blocks of the first two stages, again
+            in backward instead of keeping their results.
     """
-    return _resnet("resnet18", num_classes, style, base_width, dropout, stem, head)
+    return _resnet("resnet18", num_classes, style, base_width, dropout, stem, head, recompute)
 
 
 def resnet34(
@@ -143,13 +152,14 @@ def resnet34(
     dropout: float | None = None,
     stem: str | None = None,
     head: str | None = None,
+    recompute: bool = False,
 ) -> ResNet:
     """ResNet34; arguments as for resnet18, but the head for CIFAR-10 is 512-256-num_classes.
 
     The paper's has 22,868,810 parameters with CIFAR-10's head and 10 classes, 23,510,568 with ILSVRC2012's and 1000;
     torchvision's has 21,797,672 with 1000 classes.
     """
-    return _resnet("resnet34", num_classes, style, base_width, dropout, stem, head)
+    return _resnet("resnet34", num_classes, style, base_width, dropout, stem, head, recompute)
 
 
 def _resnet(
@@ -160,6 +170,7 @@ def _resnet(
     dropout: float | None,
     stem: str | None,
     head: str | None,
+    recompute: bool,
 ) -> ResNet:
     positive(num_classes, "num_classes", name)
     positive(base_width, "base_width", name)
@@ -168,13 +179,13 @@ def _resnet(
             raise ArgumentError(f'[{name}] expected no stem with style="paper", which has its own, got {stem!r}')
         hidden = _PAPER_HIDDEN[choice("cifar10" if head is None else head, tuple(_PAPER_HIDDEN), "head", name)][name]
         plan = Plan(_PAPER_BLOCKS[name], Stem(7, 2), "leaky_relu", 3, hidden)
-        return ResNet(plan, num_classes, base_width, 0.1 if dropout is None else dropout)
+        return ResNet(plan, num_classes, base_width, 0.1 if dropout is None else dropout, recompute)
     if dropout:
         raise ArgumentError(f'[{name}] expected no dropout with style="torchvision", which has none, got {dropout}')
     if head is not None:
         raise ArgumentError(f'[{name}] expected no head with style="torchvision", which has its own, got {head!r}')
     chosen = _STEMS[choice("7x7" if stem is None else stem, tuple(_STEMS), "stem", name)]
-    net = ResNet(Plan(_BLOCKS[name], chosen, "relu", 1, hidden=0), num_classes, base_width, 0.0)
+    net = ResNet(Plan(_BLOCKS[name], chosen, "relu", 1, hidden=0), num_classes, base_width, 0.0, recompute)
     for module in net.modules():
         if isinstance(module, Conv2d):
             init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -187,10 +198,16 @@ def _head(inputs: int, hidden: int, num_classes: int, p: float) -> Module:
     return Sequential(Dropout(p), Linear(inputs, hidden), LeakyReLU(), Dropout(p), Linear(hidden, num_classes))
 
 
-def _stage(plan: Plan, stage: int, inputs: int, outputs: int) -> Sequential:
+def _recomputed(conv: Conv2d, bn: BatchNorm2d, x: Tensor, activation: str) -> Tensor:
+    """``conv_bn`` whose convolution is computed again in backward."""
+    if not is_grad_enabled():
+        return conv_bn(conv, bn, x, activation=activation)
+    return bn(checkpoint(conv, x, preserve_rng_state=False, keep_result=False), activation=activation)  # type: ignore[no-any-return]
+
+
+def _stage(plan: Plan, stage: int, inputs: int, outputs: int, recompute: bool = False) -> Sequential:
     """The blocks of one stage; the first takes the stride and the change of channels."""
-    first = BasicBlock(inputs, outputs, 2 if stage else 1, plan.activation, plan.shortcut_kernel)
-    rest = [
-        BasicBlock(outputs, outputs, 1, plan.activation, plan.shortcut_kernel) for _ in range(plan.blocks[stage] - 1)
-    ]
+    others = (plan.activation, plan.shortcut_kernel, recompute)
+    first = BasicBlock(inputs, outputs, 2 if stage else 1, *others)
+    rest = [BasicBlock(outputs, outputs, 1, *others) for _ in range(plan.blocks[stage] - 1)]
     return Sequential(first, *rest)
