@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alpha.errors import ArgumentError, described
 
-_CHOICES = ("highest", "high")
+_CHOICES = ("ieee", "highest", "high")
 _chosen = "highest"
 
 
@@ -12,19 +12,22 @@ def set_float32_precision(precision: str) -> None:
     """Sets how convolutions and matrix products of float32 tensors are computed, from the next call on.
 
     Args:
-        precision: "highest", the default: in float32. "high": the CUDA engine may round their factors to TF32 (10 bits
-            of mantissa) and use tensor cores, accumulating in float32. The CPU engine computes in float32 either way.
+        precision: "highest", the default: in float32. Where sums are long, the CUDA engine may make a product of three
+            on the tensor cores, if results are as near to the exact ones. "ieee": each product exact, and each sum
+            rounded, as IEEE 754 says. "high": the CUDA engine may round factors to TF32 (10 bits of mantissa) and use
+            tensor cores, accumulating in float32. The CPU engine computes in float32 in all three cases.
 
-    PyTorch's names; its "medium" (bfloat16) has no counterpart and is an ArgumentError, as is anything else.
+    "highest" and "high" are PyTorch's names; its "medium" (bfloat16) has no counterpart and is an ArgumentError, as is
+    anything else.
     """
     global _chosen
     if not isinstance(precision, str) or precision not in _CHOICES:
         raise ArgumentError(
-            f'[set_float32_precision] expected "highest" or "high", got {described(precision)}: choose one'
+            f'[set_float32_precision] expected "ieee", "highest" or "high", got {described(precision)}: choose one'
         )
     _chosen = precision
 
 
 def get_float32_precision() -> str:
-    """What ``set_float32_precision`` set: "highest" or "high"."""
+    """What ``set_float32_precision`` set: "ieee", "highest" or "high"."""
     return _chosen

@@ -35,8 +35,8 @@ PINNED_DISASSEMBLER = "13.2.86"
 """The disassembler's version with which the table was made."""
 
 FILES = (
-    "conv", "conv_tf32", "conv_weight", "conv_weight_tf32", "depthwise", "depthwise_weight", "few_results",
-    "few_weight", "gemm", "gemm_tf32",
+    "conv", "conv_tf32", "conv_threefold", "conv_weight", "conv_weight_tf32", "conv_weight_threefold", "depthwise",
+    "depthwise_weight", "few_results", "few_weight", "gemm", "gemm_tf32", "gemm_threefold",
 )  # fmt: skip
 """Kernel files whose time is in a loop of products."""
 
@@ -217,7 +217,8 @@ _HEAD = f"""# What the main loops are made of
 Written by `python -m alpha.cu32.census --update` with nvcc {PINNED} and nvdisasm {PINNED_DISASSEMBLER} for
 {ARCHITECTURE}; `tests/cu32/test_census.py` holds the kernels to it. Each instruction takes a slot of a scheduler, so
 the share of products bounds a kernel's part of the device's peak. Conflicts are products that read three registers of
-one bank at once and take a cycle more; conversions round operands to TF32.
+one bank at once and take a cycle more; conversions round operands to TF32. Half of the products of the threefold
+kernels are on a branch that is taken where a number is infinite or none, with more than half of the instructions.
 
 """
 _COLUMNS = ("variant", "kernel", "product", "products", "instructions", "share", "conversions", "conflicts")

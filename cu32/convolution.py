@@ -131,7 +131,7 @@ class ConvolutionOperations(DeviceEngine):
 
     def _compute(self, operator: str, call: Call, geometry: Geometry, groups: int, adds: bool = False) -> int:
         """An operator by the planner's choice, added to what ``call.out`` holds if asked; the multiply-adds."""
-        problem = problem_of(operator, call, geometry, groups, tf32.enabled(self), adds)
+        problem = problem_of(operator, call, geometry, groups, tf32.enabled(self), adds, tf32.threefold(self))
         plan = planner.chosen(
             self,
             problem,

@@ -58,10 +58,12 @@ def explain(
         expected = ", ".join((*OPERATORS, "matmul"))
         raise ArgumentError(f"[explain] expected an operator of {expected}, got {operator!r}")
     if operator == "matmul":
-        return _explain_product(engine, Product.dense(x_shape, w_shape, tf32.enabled(engine)), measure)
+        return _explain_product(
+            engine, Product.dense(x_shape, w_shape, tf32.enabled(engine), tf32.threefold(engine)), measure
+        )
     geometry = geometry_of(x_shape, w_shape, stride, padding, dilation, groups)
     problem = dense_problem(operator, geometry, x_shape[0], x_shape[3], w_shape[0], groups)
-    computed = replace(_middle(problem), high=tf32.enabled(engine))
+    computed = replace(_middle(problem), high=tf32.enabled(engine), split=tf32.threefold(engine))
     return replace(
         explain_problem(engine, computed, measure=measure), problem=str(problem), nominal=2 * problem.nominal
     )

@@ -28,7 +28,13 @@ SOURCES = (
         for a in _LAYOUTS
         for b in _LAYOUTS
     ),
-    *(Source("gemm_tf32", LAYOUT_A=a, LAYOUT_B=b, TILE=tile) for tile in (128, 64) for a in _LAYOUTS for b in _LAYOUTS),
+    *(
+        Source(file, LAYOUT_A=a, LAYOUT_B=b, TILE=tile)
+        for file in ("gemm_tf32", "gemm_threefold")
+        for tile in (128, 64)
+        for a in _LAYOUTS
+        for b in _LAYOUTS
+    ),
     *(Source("gemv", REAL=real, VECTOR=vector) for real in REALS for vector in (4, 1)),
 )
 
@@ -154,17 +160,19 @@ class MatrixOperations(DeviceEngine):
         """By tiles: on the tensor cores where the engine's precision allows it and the operands are aligned."""
         vector = a.aligned and b.aligned and dtypes.info(out.dtype).vector > 1
         layouts = a.layout, b.layout
-        high = vector and tf32.enabled(self)
-        job = Product(a.edges, b.edges, a.depth, products.batches(axes), out.dtype.itemsize, vector, layouts, high)
+        high, split = vector and tf32.enabled(self), vector and tf32.threefold(self)
+        count = products.batches(axes)
+        job = Product(a.edges, b.edges, a.depth, count, out.dtype.itemsize, vector, layouts, high, split)
         plan = planner.chosen(self, job, lambda plan: self._multiply_by(plan, a, b, axes, self.empty_like(out)))
         self._multiply_by(plan, a, b, axes, out)
 
     def _multiply_by(self, plan: Any, a: Operand, b: Operand, axes: Axes, out: Tensor) -> None:
         layouts = {"LAYOUT_A": a.layout, "LAYOUT_B": b.layout}
         split = products.split(plan)
-        if plan.load == tf32.LOAD:
-            source = Source("gemm_tf32", TILE=split.tile, **layouts)
-            name, threads, shared = "gemm_tf32", tf32.THREADS, tf32.shared_bytes(split.tile)
+        if plan.load in (tf32.LOAD, tf32.THREEFOLD):
+            name = "gemm_tf32" if plan.load == tf32.LOAD else "gemm_threefold"
+            source = Source(name, TILE=split.tile, **layouts)
+            threads, shared = tf32.THREADS, tf32.shared_bytes(split.tile)
         else:
             vector = 4 if plan.load == "VECTOR" else 1
             source = Source("gemm", REAL=c_type(out.dtype), VECTOR=vector, TILE=split.tile, **layouts)

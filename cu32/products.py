@@ -125,6 +125,7 @@ class Product(Job):
         vector: whether four neighbours may be moved at once.
         layouts: of the two operands.
         high: whether factors may be rounded to TF32, on a device that can.
+        split: whether a product may be made of three in TF32, on a device that can.
     """
 
     rows: int
@@ -135,10 +136,11 @@ class Product(Job):
     vector: bool
     layouts: tuple[str, str]
     high: bool = False
+    split: bool = False
     operator = "matmul"
 
     @staticmethod
-    def dense(x_shape: Sequence[int], y_shape: Sequence[int], high: bool = False) -> Product:
+    def dense(x_shape: Sequence[int], y_shape: Sequence[int], high: bool = False, split: bool = False) -> Product:
         """That of row-major float32 operands (..., rows, depth) and (..., depth, columns); ShapeError else."""
         if len(x_shape) < 2 or len(y_shape) < 2 or x_shape[-1] != y_shape[-2] or min(*x_shape, *y_shape) < 1:
             raise ShapeError(
@@ -147,7 +149,8 @@ class Product(Job):
             )
         count = math.prod(np.broadcast_shapes(tuple(x_shape[:-2]), tuple(y_shape[:-2])))
         vector = x_shape[-1] % 4 == 0 and y_shape[-1] % 4 == 0
-        return Product(x_shape[-2], y_shape[-1], x_shape[-1], count, 4, vector, ("ACROSS", "ALONG"), high and vector)
+        layouts = ("ACROSS", "ALONG")
+        return Product(x_shape[-2], y_shape[-1], x_shape[-1], count, 4, vector, layouts, high and vector, split)
 
     def __str__(self) -> str:
         return f"{self.count} x ({self.rows}, {self.depth}) by ({self.depth}, {self.columns})"
@@ -216,6 +219,18 @@ class TensorCores(Algorithm):
         return tf32.products(chip)
 
 
+class Threefold(Algorithm):
+    """In float32 on the tensor cores, of three products in TF32 each: gemm_threefold.cu."""
+
+    name, file = "threefold", "gemm_threefold"
+
+    def serves(self, product: Product) -> bool:
+        return product.split and product.vector and product.item == 4 and product.depth >= tf32.FEWEST_TERMS
+
+    def kernels(self, product: Product, chip: Chip) -> Sequence[Kernel]:
+        return tf32.products(chip, tf32.THREEFOLD)
+
+
 class Tiles(Algorithm):
     """Every product, in float32 and float64: gemm.cu."""
 
@@ -228,7 +243,7 @@ class Tiles(Algorithm):
         return [float_kernel(chip, tile, load, PENALTY[load], resident) for tile, resident in RESIDENT.items()]
 
 
-ALGORITHMS: tuple[Algorithm, ...] = (TensorCores(), Tiles())
+ALGORITHMS: tuple[Algorithm, ...] = (TensorCores(), Threefold(), Tiles())
 """In order of preference."""
 
 

@@ -38,6 +38,9 @@ MEMORY = 64 << 20
 ROUNDED = 1e-5
 """What is allowed of an operation that rounds: a hundred times float32's half unit, of functions and short sums."""
 
+SUMMED = 3e-6
+"""The same of sums of products, relative to the largest: a factor of which only the upper half were read would show."""
+
 Result = tuple[Tensor | bool, Any, float]
 """What was computed, what is right, and the difference allowed, relative to the largest element; 0 is to the bit."""
 
@@ -310,6 +313,13 @@ def gemm_tf32(e: Checker) -> Sequence[Result]:
 
 
 @_family
+def gemm_threefold(e: Checker) -> Sequence[Result]:
+    x, y = _normal(72, 288), _normal(288, 36, seed=1)
+    with planner.use("threefold"):
+        return [(e.matmul(e.from_numpy(x), e.from_numpy(y)), x.astype(np.float64) @ y, SUMMED)]
+
+
+@_family
 def gemv(e: Checker) -> Sequence[Result]:
     x, v, w = _whole(40, 36), _whole(36, seed=1), _whole(40, seed=2)
     a, b, c = e.from_numpy(x), e.from_numpy(v), e.from_numpy(w)
@@ -336,19 +346,33 @@ def parts(e: Checker) -> Sequence[Result]:
 class _Layer:
     """A convolution, and its three operators by loops over the taps."""
 
-    def __init__(self, inputs: int, outputs: int, groups: int = 1, stride: int = 1) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        groups: int = 1,
+        stride: int = 1,
+        images: int = 3,
+        draw: Callable[..., Array] = _whole,
+        allowed: float = 0.0,
+    ) -> None:
+        self.allowed = allowed
         self.geometry = Geometry.make((6, 5), (3, 3), (stride, stride), (1, 1))
         self.groups, self.stride = groups, stride
-        self.x = _whole(3, 6, 5, inputs)
-        self.w = _whole(outputs, 3, 3, inputs // groups, seed=1)
-        self.dy = _whole(3, *self.geometry.output, outputs, seed=2)
+        self.x = draw(images, 6, 5, inputs)
+        self.w = draw(outputs, 3, 3, inputs // groups, seed=1)
+        self.dy = draw(images, *self.geometry.output, outputs, seed=2)
 
     def forward(self, e: Checker) -> Result:
         """ConvV2."""
         right = np.zeros(self.dy.shape)
         for r, c, window in self._windows(self._padded(self.x)):
             right += np.einsum("nhwgi,goi->nhwgo", self._split(window), self._filters(r, c)).reshape(right.shape)
-        return e.conv2d(e.from_numpy(self.x), e.from_numpy(self.w), None, self.geometry, self.groups), right, 0.0
+        return (
+            e.conv2d(e.from_numpy(self.x), e.from_numpy(self.w), None, self.geometry, self.groups),
+            right,
+            self.allowed,
+        )
 
     def input_grad(self, e: Checker) -> Result:
         """KS-deconv-V2."""
@@ -357,7 +381,7 @@ class _Layer:
             one = np.einsum("nhwgo,goi->nhwgi", self._split(self.dy), self._filters(r, c))
             window[...] += one.reshape(window.shape)
         got = e.conv2d_input_grad(e.from_numpy(self.dy), e.from_numpy(self.w), self.geometry, self.groups)
-        return got, padded[:, 1:-1, 1:-1], 0.0
+        return got, padded[:, 1:-1, 1:-1], self.allowed
 
     def weight_grad(self, e: Checker) -> Result:
         """Sk-dilated-V2."""
@@ -366,7 +390,7 @@ class _Layer:
             one = np.einsum("nhwgi,nhwgo->goi", self._split(window), self._split(self.dy))
             right[:, r, c] = one.reshape(self.w.shape[0], self.w.shape[3])
         got = e.conv2d_weight_grad(e.from_numpy(self.x), e.from_numpy(self.dy), self.geometry, self.groups)
-        return got, right, 0.0
+        return got, right, self.allowed
 
     def _padded(self, x: Array) -> Array:
         return np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -401,6 +425,13 @@ def conv_tf32(e: Checker) -> Sequence[Result]:
 
 
 @_family
+def conv_threefold(e: Checker) -> Sequence[Result]:
+    layer = _Layer(32, 32, stride=2, draw=_normal, allowed=SUMMED)
+    with planner.use("threefold"):
+        return [layer.forward(e), layer.input_grad(e)]
+
+
+@_family
 def conv_weight(e: Checker) -> Sequence[Result]:
     with planner.use("tiles"):
         return [_Layer(8, 12, stride=2).weight_grad(e)]
@@ -410,6 +441,12 @@ def conv_weight(e: Checker) -> Sequence[Result]:
 def conv_weight_tf32(e: Checker) -> Sequence[Result]:
     with e.high():
         return [_Layer(32, 32, stride=2).weight_grad(e)]
+
+
+@_family
+def conv_weight_threefold(e: Checker) -> Sequence[Result]:
+    with planner.use("threefold"):
+        return [_Layer(32, 32, images=9, draw=_normal, allowed=SUMMED).weight_grad(e)]
 
 
 @_family

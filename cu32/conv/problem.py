@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from alpha.conv import problem as shared
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Strides
+from alpha.cu32 import tf32
 from alpha.cu32.costs import Job
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
@@ -52,11 +53,13 @@ class Problem(shared.Problem, Job):
 
     Attributes:
         high: whether factors may be rounded to TF32, on a device that can.
+        split: whether a product may be made of three in TF32, on a device that can.
         adds: whether results are added to what is there.
     """
 
     high: bool = False
     adds: bool = False
+    split: bool = False
     aligned: Aligned = ALIGNED
 
     def __hash__(self) -> int:
@@ -65,7 +68,7 @@ class Problem(shared.Problem, Job):
     @cached_property
     def _whole_hash(self) -> int:
         """Kept, as that of its sizes and strides is."""
-        return hash((super().__hash__(), self.high, self.adds, self.aligned))
+        return hash((super().__hash__(), self.high, self.adds, self.split, self.aligned))
 
     def __str__(self) -> str:
         channels = f"{self.group_in} to {self.group_out} channels x {self.groups}"
@@ -85,6 +88,18 @@ class Problem(shared.Problem, Job):
     @property
     def splits(self) -> bool:
         return not self.adds
+
+    @property
+    def threefold(self) -> bool:
+        """Whether products are made of three. In short sums what these leave out would weigh more than roundings do."""
+        return self.split and self.item == 4 and self._terms >= tf32.FEWEST_TERMS
+
+    @property
+    def _terms(self) -> int:
+        """Terms of a result's sum."""
+        if self.operator == WEIGHT_GRAD:
+            return self.images * math.prod(self.geometry.output)
+        return math.prod(self.geometry.filter) * (self.group_in if self.forward else self.group_out)
 
     @cached_property
     def wide(self) -> bool:
@@ -160,18 +175,26 @@ def called(
     sizes: tuple[int, int, int, int, int],
     x_strides: tuple[int, ...],
     y_strides: tuple[int, ...],
-    facts: tuple[bool, bool],
+    facts: tuple[bool, bool, bool],
     aligned: Aligned,
 ) -> Problem:
     """The problem of a call: the same object for the same call, by which plans are found fast.
 
-    ``sizes``: images, channels of x, channels of y, groups, bytes of a number. ``facts``: ``high`` and ``adds``.
+    ``sizes``: images, channels of x, channels of y, groups, bytes of a number. ``facts``: high, adds and split.
     """
     x, y = ((strides[0], strides[1], strides[2]) for strides in (x_strides, y_strides))
     return Problem(operator, geometry, *sizes, x, y, *facts, aligned)
 
 
-def problem_of(operator: str, call: Call, geometry: Geometry, groups: int, high: bool, adds: bool = False) -> Problem:
+def problem_of(
+    operator: str,
+    call: Call,
+    geometry: Geometry,
+    groups: int,
+    high: bool = False,
+    adds: bool = False,
+    split: bool = False,
+) -> Problem:
     """The problem of a call's tensors, whose sizes have been checked."""
     source, other, out, bias = call
     x, y = (source, out) if operator == FORWARD else (out, source) if operator == INPUT_GRAD else (source, other)
@@ -184,7 +207,9 @@ def problem_of(operator: str, call: Call, geometry: Geometry, groups: int, high:
         filters.address % 16 == 0,
         bias is None or bias.address % 16 == 0,
     )
-    return called(operator, geometry, sizes, x.strides, y.strides, (high and item == 4, adds), aligned)
+    return called(
+        operator, geometry, sizes, x.strides, y.strides, (high and item == 4, adds, split and item == 4), aligned
+    )
 
 
 def dense_problem(

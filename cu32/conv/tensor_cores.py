@@ -1,9 +1,12 @@
-"""tensor_cores: the algorithm "tiles" in TF32 on the tensor cores: kernels/conv_tf32.cu and conv_weight_tf32.cu."""
+"""tensor_cores and threefold: the algorithm "tiles" on the tensor cores, in TF32 and in float32 of three products each.
+
+The kernels are kernels/conv_tf32.cu, conv_threefold.cu, conv_weight_tf32.cu and conv_weight_threefold.cu.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import tf32
@@ -27,31 +30,40 @@ def _macros(tile: Tile, wide: bool) -> dict[str, Any]:
     return {"TILE_ROWS": tile.rows, "TILE_COLUMNS": tile.columns, **offset}
 
 
-def _source(operator: str, tile: Tile, wide: bool) -> Source:
-    return Source("conv_tf32", FILTER=_FILTERS[operator], **_macros(tile, wide))
+def _source(file: str, operator: str, tile: Tile, wide: bool) -> Source:
+    return Source(file, FILTER=_FILTERS[operator], **_macros(tile, wide))
 
 
-def _gradient_source(tile: Tile, wide: bool) -> Source:
-    return Source("conv_weight_tf32", **_macros(tile, wide))
+def _gradient_source(file: str, tile: Tile, wide: bool) -> Source:
+    return Source(file, **_macros(tile, wide))
 
 
 SOURCES = (
-    *(_source(operator, tile, False) for operator in _FILTERS for tile in tf32.TILES),
-    *(_gradient_source(tile, False) for tile in tf32.TILES),
+    *(
+        _source(file, operator, tile, False)
+        for file in ("conv_tf32", "conv_threefold")
+        for operator in _FILTERS
+        for tile in tf32.TILES
+    ),
+    *(
+        _gradient_source(file, tile, False)
+        for file in ("conv_weight_tf32", "conv_weight_threefold")
+        for tile in tf32.TILES
+    ),
 )
 
 
 def _serves(problem: Problem) -> bool:
-    return problem.high and problem.vector and min(problem.group_in, problem.group_out) >= SHALLOWEST
-
-
-def _kernels(chip: Chip) -> list[Kernel]:
-    """Those whose stages fit the device."""
-    return tf32.fitting(chip, {tile: _shared_bytes(tile) for tile in tf32.TILES})
+    return problem.vector and min(problem.group_in, problem.group_out) >= SHALLOWEST
 
 
 def _shared_bytes(tile: Tile) -> int:
     return tf32.stages(STAGES, tile.rows, tile.columns)
+
+
+def _kernels(chip: Chip, load: str) -> list[Kernel]:
+    """Those whose stages fit the device."""
+    return tf32.fitting(chip, {tile: _shared_bytes(tile) for tile in tf32.TILES}, load)
 
 
 class TensorCores(Tiles):
@@ -59,18 +71,30 @@ class TensorCores(Tiles):
 
     name = "tensor_cores"
     file = "conv_tf32"
+    loads: ClassVar[str] = tf32.LOAD
 
     def serves(self, problem: Problem) -> bool:
-        return _serves(problem)
+        return problem.high and _serves(problem)
 
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
-        return _kernels(chip)
+        return _kernels(chip, self.loads)
 
     def source(self, plan: TilePlan) -> Source:
-        return _source(plan.problem.operator, plan.tile, plan.problem.wide)
+        return _source(self.file, plan.problem.operator, plan.tile, plan.problem.wide)
 
     def shared_bytes(self, plan: TilePlan) -> int:
         return _shared_bytes(plan.tile)
+
+
+class Threefold(TensorCores):
+    """Problems in float32, of enough channels and of long sums."""
+
+    name = "threefold"
+    file = "conv_threefold"
+    loads = tf32.THREEFOLD
+
+    def serves(self, problem: Problem) -> bool:
+        return problem.threefold and _serves(problem)
 
 
 class TensorCoresGradient(TilesGradient):
@@ -78,15 +102,27 @@ class TensorCoresGradient(TilesGradient):
 
     name = "tensor_cores"
     file = "conv_weight_tf32"
+    loads: ClassVar[str] = tf32.LOAD
 
     def serves(self, problem: Problem) -> bool:
-        return _serves(problem)
+        return problem.high and _serves(problem)
 
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
-        return _kernels(chip)
+        return _kernels(chip, self.loads)
 
     def source(self, plan: TilePlan) -> Source:
-        return _gradient_source(plan.tile, plan.problem.wide)
+        return _gradient_source(self.file, plan.tile, plan.problem.wide)
 
     def shared_bytes(self, plan: TilePlan) -> int:
         return _shared_bytes(plan.tile)
+
+
+class ThreefoldGradient(TensorCoresGradient):
+    """Filter gradients in float32, of long sums."""
+
+    name = "threefold"
+    file = "conv_weight_threefold"
+    loads = tf32.THREEFOLD
+
+    def serves(self, problem: Problem) -> bool:
+        return problem.threefold and _serves(problem)

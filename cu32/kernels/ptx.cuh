@@ -86,6 +86,15 @@ __device__ __forceinline__ void mma_tf32_m16n8k8(float (&d)[4], const unsigned (
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// d = a b, the same otherwise.
+__device__ __forceinline__ void first_mma_tf32_m16n8k8(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%10, %10, %10, %10};"
+        : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+}
+
 // Four 8x8 matrices of 16-bit, that is 8x4 of 32-bit elements, from shared memory by a whole warp. Lane l names the 16
 // bytes that are row l % 8 of matrix l / 8; it gets in r[m] the 32-bit element (lane / 4, lane % 4) of matrix m. For
 // 32-bit operands that is the layout of a of mma_tf32_m16n8k8 for matrices (rows 0-7, k 0-3), (rows 8-15, k 0-3),

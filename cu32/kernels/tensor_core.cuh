@@ -1,6 +1,9 @@
-// Matrix products in TF32 on the tensor cores: panels that asynchronous copies bring to shared memory a few stages ahead,
-// fragments read from them without a bank conflict, sums in float32. A product's operands are rounded to TF32 (10 bits
-// of mantissa, to nearest) as they are read from shared memory.
+// Matrix products on the tensor cores: panels that asynchronous copies bring to shared memory a few stages ahead, fragments
+// read from them without a bank conflict, sums in float32. Macro PRODUCTS:
+//   1: operands are rounded to TF32 (10 bits of mantissa, to nearest) as they are read from shared memory.
+//   3: an operand is the sum of two numbers of TF32, high and low, and a product that of high by high, high by low and low
+//      by high; what is left out is below 2^-21 of it. The tensor cores' sums, which are cut off, are of eight terms, and
+//      are then added in float32. (Ootomo and Yokota, arXiv 2203.03341.)
 #pragma once
 #include "layout.cuh"
 #include "ptx.cuh"
@@ -37,12 +40,12 @@ struct SharedPanel {
         if (LAYOUT == ACROSS) {
             const int row = edge + lane % 16, piece = (k / 4 + lane / 16) ^ (lane % 8);
             ldmatrix_x4(fragment, panel + row * PITCH + piece * 4);
-            round4(fragment);
+            factors(fragment);
         } else {
             const float* row = panel + (k + lane % 4) * PITCH;
             const int first = swizzled(edge + lane / 4, lane);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) fragment[i] = to_tf32(row[i / 2 * 4 * PITCH + (first ^ i % 2 * 8)]);
+            for (int i = 0; i < 4; ++i) fragment[i] = factor(row[i / 2 * 4 * PITCH + (first ^ i % 2 * 8)]);
         }
     }
 
@@ -53,15 +56,15 @@ struct SharedPanel {
             const int row = edge + lane / 16 * 8 + lane % 8, piece = (k / 4 + lane / 8 % 2) ^ (lane % 8);
             unsigned both[4];
             ldmatrix_x4(both, panel + row * PITCH + piece * 4);
-            round4(both);
+            factors(both);
             first[0] = both[0], first[1] = both[1], second[0] = both[2], second[1] = both[3];
         } else {
             const float* row = panel + (k + lane % 4) * PITCH;
             const int place = swizzled(edge + lane / 4, lane);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                first[i] = to_tf32(row[i * 4 * PITCH + place]);
-                second[i] = to_tf32(row[i * 4 * PITCH + (place ^ 8)]);
+                first[i] = factor(row[i * 4 * PITCH + place]);
+                second[i] = factor(row[i * 4 * PITCH + (place ^ 8)]);
             }
         }
     }
@@ -69,11 +72,45 @@ struct SharedPanel {
    private:
     // Where an edge lies in an ALONG panel's row of such a depth.
     static __device__ __forceinline__ int swizzled(int edge, int depth) { return edge ^ depth % 4 * 8; }
-    static __device__ __forceinline__ void round4(unsigned (&bits)[4]) {
+    // The bits of what is multiplied: rounded, unless they are split later.
+    static __device__ __forceinline__ unsigned factor(float value) {
+        return PRODUCTS == 1 ? to_tf32(value) : __float_as_uint(value);
+    }
+    static __device__ __forceinline__ void factors(unsigned (&bits)[4]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) bits[i] = to_tf32(__uint_as_float(bits[i]));
+        for (int i = 0; i < 4; ++i) bits[i] = factor(__uint_as_float(bits[i]));
     }
 };
+
+// Bits whose upper ones, which alone the tensor cores read, are a finite number rounded to nearest.
+__device__ __forceinline__ unsigned nearest(float value) { return __float_as_uint(value) + 0x1000u; }
+
+// Bits of float32 as high and low, each rounded to nearest. `special` becomes NaN where a low one is no number: an operand,
+// or its high part, is beyond all numbers.
+template <int N>
+__device__ __forceinline__ void split(unsigned (&high)[N], unsigned (&low)[N], float& special) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const float value = __uint_as_float(high[i]);
+        high[i] = nearest(value) & ~0x1fffu;
+        const float rest = value - __uint_as_float(high[i]);
+        special = fmaf(rest, 0.0f, special);
+        low[i] = nearest(rest);
+    }
+}
+
+// The same of operands that may be infinite or no number: these are in `whole`, and in neither of the other two.
+template <int N>
+__device__ __forceinline__ void split_special(unsigned (&whole)[N], unsigned (&high)[N], unsigned (&low)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+        const float value = __uint_as_float(whole[i]);
+        const bool finite = (whole[i] & 0x7f800000u) != 0x7f800000u;
+        if (finite) whole[i] &= ~0x1fffu;  // rounded, the largest numbers would become infinite
+        high[i] = finite ? whole[i] : 0;
+        low[i] = finite ? nearest(value - __uint_as_float(whole[i])) : 0;
+    }
+}
 
 // A warp's quarter of a block's ROWS x COLUMNS sums.
 template <Layout LEFT, Layout RIGHT, int ROWS, int COLUMNS>
@@ -95,6 +132,14 @@ struct TensorSums {
 
     // Adds one stage: the left panel, behind it the right one.
     __device__ __forceinline__ void accumulate(const float* stage) {
+        if (PRODUCTS == 1)
+            accumulate_rounded(stage);
+        else
+            accumulate_threefold(stage);
+    }
+
+   private:
+    __device__ __forceinline__ void accumulate_rounded(const float* stage) {
 #pragma unroll
         for (int k = 0; k < DEPTH; k += STEP_K) {
             unsigned left[DOWN][4], right[WIDE][2];
@@ -107,6 +152,65 @@ struct TensorSums {
             for (int i = 0; i < DOWN; ++i)
 #pragma unroll
                 for (int j = 0; j < WIDE; ++j) mma_tf32_m16n8k8(sum[i][j], left[i], right[j]);
+        }
+    }
+
+    __device__ __forceinline__ void accumulate_threefold(const float* stage) {
+#pragma unroll 1
+        for (int k = 0; k < DEPTH; k += STEP_K) {
+            unsigned right[WIDE][2], low_right[WIDE][2];
+            float special_right = 0;
+#pragma unroll
+            for (int j = 0; j < WIDE; j += 2) {
+                Right::right(right[j], right[j + 1], stage + Left::FLOATS, warp_column() + j * 8, k);
+                split(right[j], low_right[j], special_right);
+                split(right[j + 1], low_right[j + 1], special_right);
+            }
+#pragma unroll
+            for (int i = 0; i < DOWN; ++i) {
+                unsigned left[4], low_left[4];
+                float special = special_right;
+                Left::left(left, stage, warp_row() + i * 16, k);
+                split(left, low_left, special);
+                if (__any_sync(0xffffffffu, special != special)) {
+                    add_special(i, stage, k);
+                    continue;
+                }
+                // The small products first. Neighbours do not wait for each other.
+                float part[WIDE][4];
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j) first_mma_tf32_m16n8k8(part[j], low_left, right[j]);
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j) mma_tf32_m16n8k8(part[j], left, low_right[j]);
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j) mma_tf32_m16n8k8(part[j], left, right[j]);
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) sum[i][j][e] += part[j][e];
+            }
+        }
+    }
+
+    // Eight terms of 16 rows some of which may be infinite or no number, which only meet the other side's higher parts.
+    __device__ __forceinline__ void add_special(int i, const float* stage, int k) {
+        unsigned left[4], high_left[4], low_left[4];
+        Left::left(left, stage, warp_row() + i * 16, k);
+        split_special(left, high_left, low_left);
+#pragma unroll
+        for (int j = 0; j < WIDE; j += 2) {
+            unsigned right[2][2], high[2], low[2];
+            Right::right(right[0], right[1], stage + Left::FLOATS, warp_column() + j * 8, k);
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                float part[4];
+                split_special(right[n], high, low);
+                first_mma_tf32_m16n8k8(part, low_left, high);
+                mma_tf32_m16n8k8(part, high_left, low);
+                mma_tf32_m16n8k8(part, left, right[n]);
+#pragma unroll
+                for (int e = 0; e < 4; ++e) sum[i][j + n][e] += part[e];
+            }
         }
     }
 };

@@ -21,6 +21,6 @@ def cuda_kit(engine: DeviceEngine) -> Kit:
     def problem(operator: str, x: Tensor, dy: Tensor, w: Tensor, geometry: Geometry, groups: int) -> Any:
         calls = {FORWARD: Call(x, w, dy), INPUT_GRAD: Call(dy, w, x)}
         call = calls.get(operator, Call(x, dy, engine.empty(w.shape, w.dtype)))
-        return problem_of(operator, call, geometry, groups, tf32.enabled(engine))
+        return problem_of(operator, call, geometry, groups, tf32.enabled(engine), split=tf32.threefold(engine))
 
     return Kit(engine, planner, ALGORITHMS, MACS, problem)

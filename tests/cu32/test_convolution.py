@@ -193,7 +193,7 @@ def test_offsets_of_64_bits(
     forget()
     try:
         for tile in TILES if dtype == np.float32 else TILES[:1]:
-            with planner.use(tile=tile, parts=2):
+            with planner.use("tiles", tile=tile, parts=2):
                 check(cu32, case, dtype)
     finally:
         forget()

@@ -164,6 +164,9 @@ def test_a_check_leaves_the_program_as_it_was(fresh: DeviceEngine) -> None:
         ("conv_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "forward", "conv"),
         ("conv_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "input_grad", "conv"),
         ("conv_weight_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "weight_grad", "conv_weight"),
+        ("conv_threefold", (2, 5, 6, 32), (32, 3, 3, 32), 1, "forward", "conv"),
+        ("conv_threefold", (2, 5, 6, 32), (32, 3, 3, 32), 1, "input_grad", "conv"),
+        ("conv_weight_threefold", (9, 5, 6, 32), (32, 3, 3, 32), 1, "weight_grad", "conv_weight"),
     ],
 )
 def test_another_convolution_takes_its_place(
@@ -225,17 +228,18 @@ def test_tiles_take_the_place_of_vectors(
     assert explain(fresh, "matmul", (64, 32), (32, 1)).choice.startswith("gemm.cu")
 
 
-def test_tf32_products_become_float32(
-    fresh: DeviceEngine, break_families: Break, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("broken", "precision"), [("gemm_tf32", "high"), ("gemm_threefold", "highest")])
+def test_products_leave_the_tensor_cores(
+    fresh: DeviceEngine, break_families: Break, monkeypatch: pytest.MonkeyPatch, broken: str, precision: str
 ) -> None:
-    break_families("gemm_tf32")
-    monkeypatch.setattr(type(fresh), "precision", "high")
-    x, y = whole(40, 48), whole(48, 32)
-    with pytest.warns(RuntimeWarning, match=r"gemm_tf32\.cu"):
+    break_families(broken)
+    monkeypatch.setattr(type(fresh), "precision", precision)
+    x, y = whole(40, 288), whole(288, 32)
+    with pytest.warns(RuntimeWarning, match=rf"{broken}\.cu"):
         assert explain(fresh, "matmul", x.shape, y.shape).choice.startswith("gemm.cu")
     names = launched(fresh, monkeypatch)
     assert np.array_equal(fresh.to_numpy(fresh.matmul(fresh.from_numpy(x), fresh.from_numpy(y))), x @ y)
-    assert "gemm" in names and "gemm_tf32" not in names
+    assert "gemm" in names and broken not in names
 
 
 def test_where_nothing_takes_its_place_it_is_an_error(fresh: DeviceEngine, break_families: Break) -> None:

@@ -124,6 +124,16 @@ def tensor_cores(engine: Engine) -> Results:
 
 
 @case()
+def threefold(engine: Engine) -> Results:
+    with planner.use("threefold"):
+        x, w = draw(engine, 40, 260), draw(engine, 260, 36)
+        special = x * 1
+        special[3, 5] = float("inf")
+        # The gradient of a product is one of fewer terms; that of filters has enough of a map of 13 x 13 and 3 images.
+        return [x @ w, (special @ w).isinf(), *convolved(engine, (32, 32), 1, 1, 13)]
+
+
+@case()
 def layers(engine: Engine) -> Results:
     x, w, b = draw(engine, 3, 5, 6, 8, grad=True), draw(engine, 8, grad=True), draw(engine, 8)
     y = alpha.batch_norm(x, None, None, w, b, True, activation="relu")

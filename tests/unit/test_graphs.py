@@ -91,6 +91,6 @@ def test_precision(precision: None) -> None:
 
 @pytest.mark.parametrize("value", ["medium", "tf32", "", None, 32])
 def test_other_precisions_are_refused(value: Any, precision: None) -> None:
-    with pytest.raises(ArgumentError, match=r'^\[set_float32_precision\] expected "highest" or "high", got'):
+    with pytest.raises(ArgumentError, match=r'^\[set_float32_precision\] expected "ieee", "highest" or "high", got'):
         alpha.set_float32_precision(value)
     assert alpha.get_float32_precision() == "highest"

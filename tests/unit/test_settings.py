@@ -101,7 +101,7 @@ def test_blocks_of_devices() -> None:
 def test_precision_of_products() -> None:
     before = alpha.get_float32_precision()
     try:
-        for precision in ("high", "highest"):
+        for precision in ("ieee", "high", "highest"):
             alpha.set_float32_matmul_precision(precision)
             assert alpha.get_float32_matmul_precision() == alpha.get_float32_precision() == precision
         with pytest.raises(ArgumentError, match=r"\[set_float32_precision\] expected .* got 'medium'"):

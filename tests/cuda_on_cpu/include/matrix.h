@@ -24,6 +24,21 @@ struct MmaOperand {
     const unsigned *a, *b;
 };
 
+// A sum as tensor cores make it: of addends that are cut off below 2^-23 of the largest, and cut off likewise. (Fasi et al.,
+// "Numerical behavior of NVIDIA tensor cores", 2021.)
+template <int N>
+ALPHA_SHIM float cut_off_sum(const double (&addends)[N]) {
+    double largest = 0, plain = 0;
+    for (double one : addends) plain += one, largest = __builtin_fmax(largest, __builtin_fabs(one));
+    if (!(largest > 0) || !(__builtin_fabs(plain) < 1e300) || largest > 3.4e38) return (float)plain;  // zeros, or no numbers
+    const double unit = __builtin_ldexp(1.0, __builtin_ilogb(largest) - 23);
+    double total = 0;
+    for (double one : addends) total += __builtin_trunc(one / unit) * unit;
+    if (total == 0) return 0;
+    const double last = __builtin_ldexp(1.0, __builtin_ilogb(total) - 23);
+    return (float)(__builtin_trunc(total / last) * last);
+}
+
 // Fragments of mma.m16n8k8.tf32, PTX ISA: with group = lane / 4 and member = lane % 4.
 ALPHA_SHIM void mma_tf32(void* const* operands) {
     need_whole_warp(operands);
@@ -34,13 +49,14 @@ ALPHA_SHIM void mma_tf32(void* const* operands) {
         for (int i = 0; i < 4; ++i) a[group + 8 * (i % 2)][member + 4 * (i / 2)] = tf32_value(own.a[i]);
         for (int i = 0; i < 2; ++i) b[member + 4 * i][group] = tf32_value(own.b[i]);
     }
-    float sums[16][8] = {};
-    for (int row = 0; row < 16; ++row)
-        for (int k = 0; k < 8; ++k)
-            for (int column = 0; column < 8; ++column) sums[row][column] += a[row][k] * b[k][column];
     for (int lane = 0; lane < 32; ++lane) {
         float* d = static_cast<MmaOperand*>(operands[lane])->d;
-        for (int i = 0; i < 4; ++i) d[i] += sums[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
+        for (int i = 0; i < 4; ++i) {
+            const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
+            double addends[9] = {d[i]};
+            for (int k = 0; k < 8; ++k) addends[k + 1] = (double)a[row][k] * b[k][column];
+            d[i] = cut_off_sum(addends);
+        }
     }
 }
 
@@ -86,6 +102,10 @@ ALPHA_SHIM unsigned to_tf32(float x) {
 ALPHA_SHIM void mma_tf32_m16n8k8(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ALPHA_SITE) {
     alpha_emulator::MmaOperand operand = {d, a, b};
     alpha_emulator_collective(0xffffffffu, alpha_emulator::mma_tf32, &operand, "mma_tf32_m16n8k8", file, line);
+}
+ALPHA_SHIM void first_mma_tf32_m16n8k8(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], ALPHA_SITE) {
+    for (float& one : d) one = 0;
+    mma_tf32_m16n8k8(d, a, b, file, line);
 }
 static inline void ldmatrix_x4(unsigned (&r)[4], const void* row, ALPHA_SITE) {
     alpha_emulator::load_matrix<4>(r, row, file, line);

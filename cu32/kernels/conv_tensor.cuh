@@ -1,0 +1,91 @@
+// ConvV2 and KS-deconv-V2 on the tensor cores, over the same tables and tiles as conv.cu: channels are multiples of four, and
+// addresses of 16 bytes. Macros: KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS, TILE_COLUMNS, the block's tile; FILTER, the layout of the filter:
+// ACROSS for a convolution (the summed channels are neighbours), ALONG for an input gradient (the result's are); OFFSET,
+// see tile.cuh.
+#pragma once
+#include "tensor_core.cuh"
+#include "tile.cuh"
+
+constexpr int STAGES = 3;
+constexpr int RESIDENT = 128 * 128 * 2 / (TILE_ROWS * TILE_COLUMNS) < 4 ? 2 : TILE_ROWS * TILE_COLUMNS == 128 * 64 ? 3 : 4;
+using Tally = TensorSums<ACROSS, FILTER, TILE_ROWS, TILE_COLUMNS>;
+
+struct Shared {
+    OFFSET source[TILE_ROWS], result[TILE_ROWS];
+};
+
+// This thread's pieces of a step's panels. A row that is not there repeats another's source; channels and columns that are
+// not there are zeros.
+struct GatherFeed {
+    using Source = Tally::Left;
+    using Filter = Tally::Right;
+
+    const float* const a;
+    const float* const b;
+    const Gather& g;
+    OFFSET place[Source::PIECES];
+    OFFSET filter;  // of the first piece
+    int columns;    // from the first piece on
+    const int column_taps;
+    TapWalk<DEPTH> walk;
+
+    __device__ __forceinline__ GatherFeed(const float* a, const float* b, const Gather& g, const Shared& shared,
+                                          const GatherBlock<TILE_COLUMNS>& block, int step)
+        : a(a), b(b), g(g), columns((int)g.width - block.column - Filter::edge()), column_taps(block.columns.taps),
+          walk(g, step, block.columns.taps) {
+#pragma unroll
+        for (int i = 0; i < Source::PIECES; ++i) place[i] = shared.source[Source::edge() + i * Source::ROUND] + Source::depth();
+        filter = block.b + (block.column + Filter::edge()) * (OFFSET)g.b_width + Filter::depth() * (OFFSET)g.b_depth;
+    }
+
+    __device__ __forceinline__ void issue(float* stage) {
+        const int left = (int)g.depth - walk.k;
+#pragma unroll
+        for (int i = 0; i < Source::PIECES; ++i)
+            cp_async16_zfill(Source::piece(stage, i), a + (place[i] + walk.a), Source::depth() < left);
+        const float* from = b + (filter + walk.b);
+        const int64 round = Filter::ROUND * (FILTER == ACROSS ? g.b_width : g.b_depth);
+#pragma unroll
+        for (int i = 0; i < Filter::PIECES; ++i, from += round) {
+            const bool inside = FILTER == ACROSS ? Filter::depth() < left && i * Filter::ROUND < columns
+                                                 : Filter::depth() + i * Filter::ROUND < left && 0 < columns;
+            cp_async16_zfill(Filter::piece(stage + Source::FLOATS, i), from, inside);
+        }
+        walk.advance(g, TapWalk<DEPTH>::turns(g, column_taps));
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
+KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
+          const GatherTables tables, const Gather g) {
+    extern __shared__ __align__(128) float stages[];
+    __shared__ Shared shared;
+    const GatherBlock<TILE_COLUMNS> block(g, tables);
+    for (int i = threadIdx.x; i < TILE_ROWS; i += THREADS) block.row(g, tables, i, shared.source[i], shared.result[i]);
+    __syncthreads();
+
+    const Piece piece(block.taps() * TapWalk<DEPTH>::steps(g), blockIdx.y, (int)g.parts);
+    Tally sums;
+    if (piece.begin < piece.end) {
+        GatherFeed feed(a, b, g, shared, block, piece.begin);
+        pipeline<STAGES>(sums, feed, piece.end - piece.begin, stages);
+    }
+
+    out += blockIdx.y * g.part_stride;
+    const int columns = (int)g.width - block.column;
+    // One part alone adds the bias.
+    bias = bias == nullptr || blockIdx.y > 0 ? nullptr : bias + block.group * (int)g.width + block.column;
+#pragma unroll
+    for (int i = 0; i < Tally::DOWN; ++i)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const OFFSET offset = shared.result[sums.row_of(i, half)];
+            if (offset < 0) continue;
+#pragma unroll
+            for (int j = 0; j < Tally::WIDE; ++j) {
+                const int column = sums.column_of(j);
+                write_pair(out + offset + column, sums.sum[i][j][2 * half], sums.sum[i][j][2 * half + 1], columns - column,
+                           bias == nullptr ? nullptr : bias + column, g.aligned, g.accumulate);
+            }
+        }
+}
