@@ -48,6 +48,9 @@ MOST_RECENT = 1024
 HELD_RECENT = 64
 """How many of these may still be held: a step uses so many at a time, and finds them free in the next."""
 
+MOST_MERGES = 3
+"""How often small blocks are merged for requests of one size."""
+
 TRIES = 4
 """Recent blocks that are looked at for one that is free."""
 
@@ -203,6 +206,7 @@ class MemoryPool:
         # Free small blocks by size, unmerged: most requests of a training step are small, and the next step repeats
         # them.
         self._small: dict[int, list[Block]] = {}
+        self._merged: dict[int, int] = {}  # by size, how often small blocks were merged for a request
         self._in_use = self._held = self._peak = self._requests = self._hits = 0
 
     @property
@@ -590,10 +594,15 @@ class MemoryPool:
                 block = self._merge(block, neighbour)
         insort(self._free, (block.nbytes, block.address, block))
 
-    def _merged_fit(self, size: int) -> Block | None:
-        """The best fit; for a small request the small blocks are merged where none is free without."""
+    def _merged_fit(self, size: int, short: bool = False) -> Block | None:
+        """The best fit; for a small request the small blocks are merged where none is free without.
+
+        What is merged for a size again and again is cut again and again, so that it gets blocks of its own, unless
+        memory is ``short``.
+        """
         found = self._fit(size)
-        if found is None and size < SMALL:
+        if found is None and size < SMALL and (short or self._merged.get(size, 0) < MOST_MERGES):
+            self._merged[size] = self._merged.get(size, 0) + 1
             self._merge_small()
             found = self._fit(size)
         return found
@@ -625,7 +634,7 @@ class MemoryPool:
             if relieved:
                 self._release_idle()
                 # Blocks that were merged meanwhile may serve the request without the engine.
-                block = self._merged_fit(size)
+                block = self._merged_fit(size, short=True)
                 if block is not None:
                     return self._cut(block, size)
             block = None if small else self._lengthen(size)

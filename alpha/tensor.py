@@ -172,7 +172,8 @@ class Tensor(Methods):
     @property
     def address(self) -> int:
         """Address of the first element in the engine's memory."""
-        return self.storage.address + self.offset * self.dtype.itemsize
+        offset = self.offset
+        return self.storage.address + offset * self.dtype.itemsize if offset else self.storage.address
 
     @property
     def is_leaf(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
@@ -33,6 +34,9 @@ CONSTANT_BYTES = 256 << 20
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """Blocks of a grid along x, and along y or z, at most: the same for every device."""
 
+MOST_LAUNCHES = 4096
+"""Launches that an engine keeps."""
+
 REALS = {dtypes.info(dtype).c_name: dtypes.info(dtype).vector for dtype in dtypes.FLOATS}
 """The floats by their names in the kernels: how many of them a kernel of a layer reads at once, or one."""
 
@@ -61,6 +65,7 @@ class Constants:
     def __init__(self, most: int = CONSTANT_BYTES) -> None:
         self.most = most
         self.held = 0
+        self.drops = 0  # how often tables went
         self._entries: dict[Hashable, _Constant] = {}
         self._uses = itertools.count()
 
@@ -80,6 +85,7 @@ class Constants:
             self._drop()
 
     def _drop(self) -> None:
+        self.drops += 1
         oldest = sorted(self._entries, key=lambda key: self._entries[key].used)
         for key in oldest[:-1]:
             if self.held <= self.most * 3 // 4:  # some room, so that this is rare
@@ -97,6 +103,38 @@ class _Constant:
 
     def __init__(self, tensor: Tensor, used: int) -> None:
         self.tensor, self.used = tensor, used
+
+
+class Launch:
+    """A launch as calls of one kind have it in common: all but addresses, and numbers that change.
+
+    Args:
+        source, kernel: what is launched.
+        grid, block: extents.
+        addresses: how many; they are the first arguments.
+        constants: numbers, and bytes, that come behind them.
+        numbers: the types of those that come last and change, as ``struct`` names them.
+        shared: bytes of dynamic shared memory.
+    """
+
+    __slots__ = ("block", "constants", "grid", "kernel", "pack", "shared", "source")
+
+    def __init__(
+        self,
+        source: Source,
+        kernel: str,
+        grid: Extent,
+        block: Extent,
+        addresses: int,
+        constants: Sequence[int | bytes] = (),
+        numbers: str = "",
+        shared: int = 0,
+    ) -> None:
+        self.source, self.kernel, self.shared = source, kernel, shared
+        self.grid, self.block = _blocks(kernel, grid), _three(block)
+        kinds = [f"0q{len(one)}s" if isinstance(one, bytes) else "q" for one in constants]
+        self.constants = tuple(constants)
+        self.pack = struct.Struct("".join(["@", "P" * addresses, *kinds, numbers])).pack
 
 
 class DeviceEngine(Engine):
@@ -120,6 +158,7 @@ class DeviceEngine(Engine):
         self._unreleased: list[object] = []
         self._uploader = Uploader(self.device)
         self.constants = Constants()
+        self._launches: dict[Hashable, tuple[int, Launch, object]] = {}
         self._limit_constants()
         self._lock = threading.RLock()
 
@@ -263,6 +302,29 @@ class DeviceEngine(Engine):
         blocks = (grid, 1, 1) if type(grid) is int and 0 < grid <= MAX_GRID_X else _blocks(kernel, grid)
         threads = (block, 1, 1) if type(block) is int and block > 0 else _three(block)
         self.launch_packed(source, kernel, blocks, threads, driver.pack(values), shared)
+
+    def kept_launch(self, key: Hashable, make: Callable[[], tuple[Launch, object]]) -> Launch:
+        """A launch with addresses of ``constant`` tables, and what holds these: the one that was made under the key.
+
+        A step that is rehearsed or captured has to know of its tables, and so makes it again.
+        """
+        found = self._launches.get(key)
+        drops = self.constants.drops
+        if found is not None and found[0] == drops and not steps.is_watched():
+            return found[1]
+        launch, held = make()
+        if len(self._launches) >= MOST_LAUNCHES:
+            self._launches.clear()
+        self._launches[key] = self.constants.drops, launch, held
+        return launch
+
+    def run(self, launch: Launch, tensors: Sequence[Tensor | Storage | None], *numbers: float) -> None:
+        """Runs a launch with the addresses of these, null pointers for None, and these numbers."""
+        if self.capture is not None:
+            self.capture.keep(*[one for one in tensors if one is not None])
+        places = [0 if one is None else one.address for one in tensors]
+        arguments = launch.pack(*places, *launch.constants, *numbers)
+        self.launch_packed(launch.source, launch.kernel, launch.grid, launch.block, arguments, launch.shared)
 
     def launch_packed(
         self, source: Source, kernel: str, blocks: Extents, threads: Extents, arguments: bytes, shared: int = 0

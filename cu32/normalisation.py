@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type, in_vectors
+from alpha import caches
+from alpha.arguments import Shape
+from alpha.cu32.base import DeviceEngine, Launch, c_type, in_vectors
 from alpha.cu32.compiler import Source
-from alpha.dtypes import float64, info, scalar
+from alpha.dtypes import DType, float64, info
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
@@ -56,8 +60,7 @@ class NormalisationOperations(DeviceEngine):
         x = self._channels_dense(x)
         out = self.empty((x.shape[-1],), x.dtype)
         if out.numel():
-            source, vec = _source(x)
-            self._sum_rows(source, "channel_sums", x, vec, 1, x, out)
+            self._sum_rows("channel_sums", x, _is_aligned(x), (x, out))
         return out
 
     def batch_norm(
@@ -65,15 +68,12 @@ class NormalisationOperations(DeviceEngine):
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
         state = self._empty_state(x, True)
-        if state.mean.numel():
-            source, vec = _source(x)
-            strides = [1 if t is None else t.strides[0] for t in (running.mean, running.var)]
-            self._sum_rows(
-                source, "statistics", x, vec, 2, x, running.mean, running.var, running.batches, state.mean,
-                state.inverse_std,
-                after=(*strides, np.float64(running.momentum), np.float64(eps)),
-            )  # fmt: skip
-        for kept in (running.mean, running.var, running.batches):
+        mean, var, momentum, batches = running
+        if x.shape[-1]:
+            steps = 1 if mean is None else mean.strides[0], 1 if var is None else var.strides[0]
+            tensors = (x, mean, var, batches, state.mean, state.inverse_std)
+            self._sum_rows("statistics", x, _is_aligned(x), tensors, *steps, momentum, eps)
+        for kept in (mean, var, batches):
             if kept is not None:
                 kept.storage.touch()
         return self._normalise(x, state, epilogue, residual), state
@@ -85,10 +85,9 @@ class NormalisationOperations(DeviceEngine):
         state = self._empty_state(x, False)
         channels = x.shape[-1]
         if channels:
-            self.launch(
-                _source(x)[0], "given_statistics", -(-channels // THREADS), THREADS, self.dense(mean), self.dense(var),
-                state.mean, state.inverse_std, channels, np.float64(eps),
-            )  # fmt: skip
+            source, _ = _source(x.shape, x.dtype, _is_aligned(x))
+            given = self.dense(mean), self.dense(var), state.mean, state.inverse_std
+            self.launch(source, "given_statistics", -(-channels // THREADS), THREADS, *given, channels, np.float64(eps))
         return self._normalise(x, state, epilogue, residual), state
 
     def remakes_batch_norm(self, x: Tensor) -> bool:
@@ -151,81 +150,50 @@ class NormalisationOperations(DeviceEngine):
         dweight, dbias = self.empty((channels,), x.dtype), self.empty((channels,), x.dtype)
         sums = self.empty((2, channels), float64)
         constants = (state.mean, state.inverse_std, weight, bias)
-        factor = scalar(x.dtype, 1 if epilogue.slope is None else epilogue.slope)
+        factor = 1.0 if epilogue.slope is None else epilogue.slope
+        aligned = _is_aligned(x) and _is_aligned(dy) and (other is None or _is_aligned(other))
         if channels:
-            source, vec = _source(x, dy, other)
-            self._sum_rows(
-                source, "grad_sums", x, vec, 2, dy, x, other, *constants, masked, sums, dweight, dbias,
-                after=(factor, int(is_residual)),
-            )  # fmt: skip
-        dx = self.empty_like(x) if out is None else out
-        g, mask, factor = (dy, other, factor) if masked is None else (masked, None, x.dtype.type(1))
-        self._apply_rows(
-            "grad_apply", x, _source(x, g, mask), g, x, mask, *constants, sums if state.training else None, dx,
-            after=(factor,),
-        )  # fmt: skip
+            tensors = (dy, x, other, *constants, masked, sums, dweight, dbias)
+            self._sum_rows("grad_sums", x, aligned, tensors, factor, int(is_residual))
+        dx = self._like(x) if out is None else out
+        g, mask, factor = (dy, other, factor) if masked is None else (masked, None, 1.0)
+        results = (sums if state.training else None, dx)
+        self._apply_rows("grad_apply", x, aligned, (g, x, mask, *constants, *results), factor)
         return dx, dweight, dbias, (dy if masked is None else masked) if need_residual else None
 
     def _normalise(self, x: Tensor, state: BatchNormState, epilogue: Epilogue, residual: Tensor | None) -> Tensor:
         weight, bias, slope = epilogue
-        out = self.empty_like(x)
+        out = self._like(x)
         added = None if residual is None else self._ordered_as(residual, x)
-        self._apply_rows(
-            "apply", x, _source(x, added), x, state.mean, state.inverse_std, self._optional(weight),
-            self._optional(bias), added, out, after=(scalar(x.dtype, 1 if slope is None else slope),),
-        )  # fmt: skip
+        aligned = _is_aligned(x) and (added is None or _is_aligned(added))
+        tensors = (x, state.mean, state.inverse_std, self._optional(weight), self._optional(bias), added, out)
+        self._apply_rows("apply", x, aligned, tensors, 1.0 if slope is None else slope)
         return out
 
     def _sum_rows(
-        self,
-        source: Source,
-        kernel: str,
-        x: Tensor,
-        vec: int,
-        sums: int,
-        *arguments: Any,
-        after: tuple[Any, ...] = (),
+        self, kernel: str, x: Tensor, aligned: bool, tensors: Sequence[Tensor | None], *numbers: float
     ) -> None:
         """Launches a kernel that sums over rows: its tile's last block finishes, which the counters tell."""
-        channels = x.shape[-1]
-        rows = x.numel() // channels
-        tiling = self._tiling(rows, channels, vec, SUM_WIDTHS[vec], SUM_ROWS, SUM_WAVES[kernel])
-        tiles, parts = tiling.grid
-        partial = self.scratch(sums * parts * channels * 8)
-        self.launch(
-            source, kernel, tiling.grid, THREADS, *arguments, partial, self._counters(tiles), rows, channels,
-            tiling.width, *after,
-        )  # fmt: skip
+        launch, scratch, counters = _summing(kernel, x.shape, x.dtype, aligned, self.device.multiprocessors)
+        self.run(launch, (*tensors, self.scratch(scratch), self._counters(counters)), *numbers)
 
     def _apply_rows(
-        self, kernel: str, x: Tensor, variant: tuple[Source, int], *arguments: Any, after: tuple[Any, ...]
+        self, kernel: str, x: Tensor, aligned: bool, tensors: Sequence[Tensor | None], *numbers: float
     ) -> None:
         """Launches an element-wise kernel over rows, unless there is nothing to do."""
-        if x.numel() == 0:
-            return
-        source, vec = variant
-        channels = x.shape[-1]
-        rows = x.numel() // channels
-        tiling = self._tiling(rows, channels, vec, APPLY_WIDTH, 1, APPLY_WAVES)
-        self.launch(source, kernel, tiling.grid, THREADS, *arguments, rows, channels, tiling.width, *after)
+        if 0 not in x.shape:
+            self.run(_applying(kernel, x.shape, x.dtype, aligned, self.device.multiprocessors), tensors, *numbers)
 
-    def _tiling(self, rows: int, channels: int, vec: int, widest: int, least_rows: int, waves: int) -> Tiling:
-        """Tiles of nearly equal width; rows split so that about ``waves`` blocks per multiprocessor have some each."""
-        packs = channels // vec
-        tiles = -(-packs // widest)
-        width = -(-packs // tiles)
-        tiles = -(-packs // width)
-        most = -(-rows // (THREADS // width * least_rows))
-        parts = max(1, min(waves * self.device.multiprocessors // tiles, most))
-        return Tiling(width, (tiles, parts))
-
-    def _counters(self, tiles: int) -> Tensor:
-        """At least so many counters, 0 between launches: every kernel that counts with them sets them back.
+    def _counters(self, room: int) -> Tensor:
+        """So many counters, 0 between launches: every kernel that counts with them sets them back.
 
         They are of one stream, whose kernels run one after another; two at once would count together.
         """
-        room = max(256, 1 << (tiles - 1).bit_length())
         return self.constant(("normalisation.counters", self.device.stream, room), lambda: np.zeros(room, np.int32))
+
+    def _like(self, x: Tensor) -> Tensor:
+        """A new tensor that lies as a dense one."""
+        return Tensor(self.allocate(x.numel() * x.dtype.itemsize), 0, x.shape, x.strides, x.dtype)
 
     def _empty_state(self, x: Tensor, training: bool) -> BatchNormState:
         """In float64: the mean's rounding alone would show where it is large beside the deviation."""
@@ -245,12 +213,70 @@ class NormalisationOperations(DeviceEngine):
         return self.dense(x, like.memory_order())
 
 
-def _aligned(*tensors: Tensor | None) -> bool:
-    return all(tensor is None or tensor.address % ALIGNMENT == 0 for tensor in tensors)
+def _is_aligned(x: Tensor) -> bool:
+    return x.address % ALIGNMENT == 0
 
 
-def _source(x: Tensor, *others: Tensor | None) -> tuple[Source, int]:
-    """The kernels for x's dtype and channels, and their VEC: packs where the tensors lie so that they can be."""
-    vector = info(x.dtype).vector
-    vec = vector if x.shape[-1] % vector == 0 and _aligned(x, *others) else 1
-    return Source("normalisation", REAL=c_type(x.dtype), VEC=vec), vec
+class _Summing(NamedTuple):
+    """How rows are summed: the launch, bytes of partial sums, and counters of blocks."""
+
+    launch: Launch
+    scratch: int
+    counters: int
+
+
+NUMBERS = {
+    "statistics": "qqdd",
+    "grad_sums": "{real}0qq",
+    "channel_sums": "",
+    "apply": "{real}",
+    "grad_apply": "{real}",
+}
+"""The types of the kernels' last arguments, which change from call to call."""
+
+ADDRESSES = {"statistics": 8, "grad_sums": 13, "channel_sums": 4, "apply": 7, "grad_apply": 9}
+"""How many tensors the kernels take."""
+
+SUMS = {"statistics": 2, "grad_sums": 2, "channel_sums": 1}
+"""Sums of each channel."""
+
+
+@caches.kept
+def _summing(kernel: str, shape: Shape, dtype: DType, aligned: bool, multiprocessors: int) -> _Summing:
+    """How a kernel sums over the rows of a dense tensor."""
+    source, vec = _source(shape, dtype, aligned)
+    tiling = _tiling(shape, vec, SUM_WIDTHS[vec], SUM_ROWS, SUM_WAVES[kernel] * multiprocessors)
+    tiles, parts = tiling.grid
+    launch = _launch(kernel, source, tiling, shape, dtype)
+    return _Summing(launch, SUMS[kernel] * parts * shape[-1] * 8, max(256, 1 << (tiles - 1).bit_length()))
+
+
+@caches.kept
+def _applying(kernel: str, shape: Shape, dtype: DType, aligned: bool, multiprocessors: int) -> Launch:
+    """How an element-wise kernel goes over the rows of a dense tensor."""
+    source, vec = _source(shape, dtype, aligned)
+    tiling = _tiling(shape, vec, APPLY_WIDTH, 1, APPLY_WAVES * multiprocessors)
+    return _launch(kernel, source, tiling, shape, dtype)
+
+
+def _launch(kernel: str, source: Source, tiling: Tiling, shape: Shape, dtype: DType) -> Launch:
+    constants = math.prod(shape[:-1]), shape[-1], tiling.width
+    numbers = NUMBERS[kernel].format(real=dtype.char)
+    return Launch(source, kernel, tiling.grid, THREADS, ADDRESSES[kernel], constants, numbers)
+
+
+def _tiling(shape: Shape, vec: int, widest: int, least_rows: int, blocks: int) -> Tiling:
+    """Tiles of nearly equal width; rows split so that about so many ``blocks`` in all have some each."""
+    packs = shape[-1] // vec
+    tiles = -(-packs // widest)
+    width = -(-packs // tiles)
+    tiles = -(-packs // width)
+    most = -(-math.prod(shape[:-1]) // (THREADS // width * least_rows))
+    return Tiling(width, (tiles, max(1, min(blocks // tiles, most))))
+
+
+def _source(shape: Shape, dtype: DType, aligned: bool) -> tuple[Source, int]:
+    """The kernels for a dtype and so many channels, and their VEC: packs where the tensors lie so that they can be."""
+    vector = info(dtype).vector
+    vec = vector if shape[-1] % vector == 0 and aligned else 1
+    return Source("normalisation", REAL=c_type(dtype), VEC=vec), vec

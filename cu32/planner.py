@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from alpha import search as setting
 from alpha.conv.registry import Registry, within
@@ -44,6 +45,12 @@ class Override:
         sized = [plan for plan in plans if isinstance(plan, TilePlan)]
         return [plan for plan in sized if (plan.tile.rows, plan.tile.columns) == self.tile] or plans
 
+
+MOST_PLANS = 4096
+"""Plans that are kept of each engine."""
+
+_best: WeakKeyDictionary[DeviceEngine, dict[Job, tuple[object, Plan]]] = WeakKeyDictionary()
+"""By engine and job the model's choice, with what was known then of the kernels that compute right."""
 
 _MODEL = Override()
 _override: ContextVar[Override] = ContextVar("alpha_cu32_override", default=_MODEL)
@@ -91,10 +98,19 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
     ``run`` does the operator's work by a plan, onto memory that nobody reads.
     """
     chip, override = Chip.of(engine.device), _override.get()
-    if setting.get_search() and override == _MODEL:
+    if override is not _MODEL and override != _MODEL:
+        return _preferred(job, chip, override, engine)[0]
+    if setting.get_search():
         key = _key(job, chip)
         return search.known(key) or search.fastest(engine, key, plans(job, chip, engine), run)
-    return _preferred(job, chip, override, engine)[0]
+    settled = selfcheck.settled(engine)
+    known = _best.setdefault(engine, {})
+    found = known.get(job)
+    if found is None or found[0] != settled:
+        if len(known) >= MOST_PLANS:
+            known.clear()
+        found = known[job] = settled, _preferred(job, chip, override, engine)[0]
+    return found[1]
 
 
 def foreseen(engine: DeviceEngine, job: Job) -> tuple[Plan, float | None]:
@@ -176,6 +192,7 @@ def forget() -> None:
     """Drops all choices, as after a change of the list."""
     for cached in (_serving, _first, _plans):
         cached.cache_clear()
+    _best.clear()
 
 
 _registry = Registry(ALGORITHMS, forget)

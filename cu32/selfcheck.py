@@ -88,6 +88,12 @@ def sound(engine: Engine, family: str) -> bool:
     return family in device.families.sound or _checked(device, family) is not False
 
 
+def settled(engine: Engine) -> tuple[object, ...]:
+    """Another value whenever more has become known of the families of an engine's device, or one is being checked."""
+    record: Record = engine.device.families  # type: ignore[attr-defined]
+    return id(record), len(record.sound), len(record.failed), record.checking
+
+
 def admit(device: Device, source: compiler.Source) -> bool:
     """Called before a kernel of a source is loaded: whether it need not be asked again.
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 from alpha import caches
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import costs
-from alpha.cu32.base import DeviceEngine
+from alpha.cu32.base import DeviceEngine, Launch
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import patches, tables
 from alpha.cu32.conv.algorithm import Algorithm
@@ -152,6 +152,15 @@ class Tiles(TileAlgorithm):
         return tuple((number * across, taps * -(-depth // kernel.depth)) for taps, number in counts)
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
+        launch = engine.kept_launch(plan, lambda: self._prepared(engine, plan))
+        target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
+        engine.run(launch, (call.source, call.other, target, call.bias))
+        if isinstance(target, Storage):
+            sum_parts(engine, target, plan.parts, call.out)
+        return _launch(self, plan).macs
+
+    def _prepared(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
+        """A plan's launch, and the tables that it reads."""
         problem, made = plan.problem, _launch(self, plan)
         rows, columns = problem.geometry.rows, problem.geometry.columns
         place = engine.constant(
@@ -159,23 +168,9 @@ class Tiles(TileAlgorithm):
             lambda: tables.tiles(rows, columns, problem.forward, problem.images, plan.tile.rows).tiles,
         )
         held = patches.gather_tables(engine, place, problem.geometry, problem.forward)
-        target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
-        engine.launch(
-            made.source,
-            self.file,
-            made.grid,
-            plan.tile.threads,
-            call.source,
-            call.other,
-            target,
-            call.bias,
-            patches.addresses(held),
-            made.sizes,
-            shared=made.shared,
-        )
-        if isinstance(target, Storage):
-            sum_parts(engine, target, plan.parts, call.out)
-        return made.macs
+        constants = (patches.addresses(held), made.sizes)
+        threads = plan.tile.threads
+        return Launch(made.source, self.file, made.grid, threads, 4, constants, shared=made.shared), held
 
 
 def _depth_and_width(problem: Problem) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from alpha import caches
 from alpha.conv.problem import WEIGHT_GRAD
-from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine
+from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine, Launch
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import tables
 from alpha.cu32.conv.problem import Call, Problem
@@ -95,24 +95,19 @@ class TilesGradient(TileAlgorithm):
 
     def _run_piece(self, engine: DeviceEngine, plan: TilePlan, call: Call, piece: _Piece) -> None:
         """The gradient of a piece of the filter, which ``call.out`` has the size of, its parts added."""
-        made, g = _launch(self, plan, piece.size), plan.problem.geometry
-        rows, columns = (_runs(engine, axis, tap) for axis, tap in zip((g.rows, g.columns), piece.first, strict=True))
+        launch = engine.kept_launch((plan, piece), lambda: self._prepared(engine, plan, piece))
         target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
-        engine.launch(
-            made.source,
-            self.file,
-            made.grid,
-            plan.tile.threads,
-            call.source,
-            call.other,
-            target,
-            rows,
-            columns,
-            made.sizes,
-            shared=made.shared,
-        )
+        engine.run(launch, (call.source, call.other, target))
         if isinstance(target, Storage):
             sum_parts(engine, target, plan.parts, call.out)
+
+    def _prepared(self, engine: DeviceEngine, plan: TilePlan, piece: _Piece) -> tuple[Launch, list[Tensor]]:
+        """The launch for a piece, and the tables that it reads."""
+        made, g = _launch(self, plan, piece.size), plan.problem.geometry
+        held = [_runs(engine, axis, tap) for axis, tap in zip((g.rows, g.columns), piece.first, strict=True)]
+        constants: list[int | bytes] = [*[table.address for table in held], made.sizes]
+        threads = plan.tile.threads
+        return Launch(made.source, self.file, made.grid, threads, 3, constants, shared=made.shared), held
 
 
 def _tiles(problem: Problem, tile: Tile) -> tuple[int, int]:
