@@ -124,7 +124,7 @@ def _watch(engine: Any, counted: Counted) -> None:
     from alpha.cu32.costs import Chip, TilePlan
     from alpha.tensor import Storage, Tensor
 
-    chip, chosen, launch = Chip.of(engine.device), planner.chosen, engine.launch
+    chip, chosen, run = Chip.of(engine.device), planner.chosen, engine.run
 
     def planned(*arguments: Any) -> Any:
         plan = chosen(*arguments)
@@ -135,15 +135,15 @@ def _watch(engine: Any, counted: Counted) -> None:
         counted.convolutions_ms += chip.milliseconds(plan.cycles) if plan.problem.operator != "matmul" else 0.0
         return plan
 
-    def launched(source: Any, kernel: str, grid: Any, block: Any, *arguments: Any, shared: int = 0) -> None:
-        if source.name == "normalisation" and kernel != "channel_sums":
-            counted.normalisation += sum(one.nbytes for one in arguments if isinstance(one, Tensor) and one.ndim > 2)
-        elif kernel.startswith("sum_parts"):
-            counted.parts += 2 * sum(one.nbytes for one in arguments if isinstance(one, Storage))
-        launch(source, kernel, grid, block, *arguments, shared=shared)
+    def launched(launch: Any, tensors: Any, *numbers: Any) -> None:
+        if launch.source.name == "normalisation" and launch.kernel != "channel_sums":
+            counted.normalisation += sum(one.nbytes for one in tensors if isinstance(one, Tensor) and one.ndim > 2)
+        elif launch.kernel.startswith("sum_parts"):
+            counted.parts += 2 * sum(one.nbytes for one in tensors if isinstance(one, Storage))
+        run(launch, tensors, *numbers)
 
     setattr(planner, "chosen", planned)  # noqa: B010
-    engine.launch = launched
+    engine.run = launched
 
 
 def shares() -> dict[str, dict[str, float]]:

@@ -182,14 +182,14 @@ def test_offsets_of_64_bits(
 ) -> None:
     """What images of 2^30 elements take, on small ones, with every tile, and from sources that are built ahead."""
     used: set[Any] = set()
-    launch = DeviceEngine.launch
+    launch = DeviceEngine.launch_packed
 
     def record(self: DeviceEngine, source: Any, *rest: Any, **more: Any) -> None:
         used.add(source)
         launch(self, source, *rest, **more)
 
     monkeypatch.setattr(Problem, "wide", True)
-    monkeypatch.setattr(DeviceEngine, "launch", record)
+    monkeypatch.setattr(DeviceEngine, "launch_packed", record)
     forget()
     try:
         for tile in TILES if dtype == np.float32 else TILES[:1]:

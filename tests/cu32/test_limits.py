@@ -9,7 +9,7 @@ import pytest
 
 import alpha
 from alpha.cu32 import convolution, planner
-from alpha.cu32.base import DeviceEngine
+from alpha.cu32.base import DeviceEngine, Launch
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import depthwise_gradient, tiles_gradient
 from alpha.cu32.convolution import MACS
@@ -51,7 +51,7 @@ def test_a_filter_of_more_taps_than_a_grid_has_rows(
     cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, case: Case, parts: int
 ) -> None:
     seen: list[int] = []
-    launch = cu32.launch
+    launch = cu32.launch_packed
 
     def note(source: Source, kernel: str, grid: Any, *rest: Any, **options: Any) -> None:
         if kernel == "conv_weight":
@@ -60,7 +60,7 @@ def test_a_filter_of_more_taps_than_a_grid_has_rows(
 
     with monkeypatch.context() as patch, planner.use(parts=parts):
         patch.setattr(tiles_gradient, "MOST_TAPS", 5)
-        patch.setattr(cu32, "launch", note)
+        patch.setattr(cu32, "launch_packed", note)
         check(cu32, case)
     taps = case.filter[0] * case.filter[1]
     assert len(seen) >= 2 and sum(seen) == taps and max(seen) <= 5
@@ -103,13 +103,20 @@ def test_streams_do_not_share_counters(cu32: DeviceEngine, monkeypatch: pytest.M
     x = alpha.tensor(np.ones((20_000, 3), np.float32), engine=cu32)
     counted = {"reduce_sum": 3, "statistics": None, "channel_sums": None}
     seen: dict[str, set[int]] = {}
-    launch = cu32.launch
+    launch, run = cu32.launch, cu32.run
+
+    def look(kernel: str, tensors: Any) -> None:
+        if kernel in counted:
+            counters = [t for t in tensors if isinstance(t, Tensor) and t.dtype == np.int32]
+            seen.setdefault(kernel, set()).update(t.address for t in counters)
 
     def note(source: Source, kernel: str, grid: Any, block: Any, *rest: Any, **options: Any) -> None:
-        if kernel in counted:
-            counters = [t for t in rest if isinstance(t, Tensor) and t.dtype == np.int32]
-            seen.setdefault(kernel, set()).update(t.address for t in counters)
+        look(kernel, rest)
         launch(source, kernel, grid, block, *rest, **options)
+
+    def note_run(planned: Launch, tensors: Any, *numbers: float) -> None:
+        look(planned.kernel, tensors)
+        run(planned, tensors, *numbers)
 
     def work() -> list[float]:
         sums = [
@@ -120,6 +127,7 @@ def test_streams_do_not_share_counters(cu32: DeviceEngine, monkeypatch: pytest.M
         return [value.item() for value in sums]
 
     monkeypatch.setattr(cu32, "launch", note)
+    monkeypatch.setattr(cu32, "run", note_run)
     first = work()
     with cu32.device.context() as driver:
         other = driver.Stream(1)

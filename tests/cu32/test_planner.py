@@ -252,7 +252,7 @@ def test_explain_is_about_what_the_operators_do(
 ) -> None:
     jobs: list[Problem] = []
     launched: list[str] = []
-    choose, launch = planner.chosen, cu32.launch
+    choose, launch = planner.chosen, cu32.launch_packed
 
     def noting(engine: DeviceEngine, job: Problem, run: Any) -> Plan:
         if engine is cu32:  # kernels that check themselves have an engine of their own
@@ -264,7 +264,7 @@ def test_explain_is_about_what_the_operators_do(
         launch(source, *rest, **named)
 
     monkeypatch.setattr(planner, "chosen", noting)
-    monkeypatch.setattr(cu32, "launch", recording)
+    monkeypatch.setattr(cu32, "launch_packed", recording)
     x, w = (cu32.from_numpy(np.ones(shape, np.float32)).requires_grad_() for shape in (x_shape, w_shape))
     alpha.functions.conv2d(x, w, **options).sum().backward()
     told = {operator: explain(cu32, operator, x_shape, w_shape, **options) for operator in OPERATORS}

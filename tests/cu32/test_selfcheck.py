@@ -57,13 +57,13 @@ def break_families(fresh: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> Brea
 
 def launched(engine: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     names: set[str] = set()
-    launch = engine.launch
+    launch = engine.launch_packed
 
     def note(source: Source, *rest: Any, **named: Any) -> None:
         names.add(source.name)
         launch(source, *rest, **named)
 
-    monkeypatch.setattr(engine, "launch", note)
+    monkeypatch.setattr(engine, "launch_packed", note)
     return names
 
 
