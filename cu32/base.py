@@ -303,6 +303,11 @@ class DeviceEngine(Engine):
         threads = (block, 1, 1) if type(block) is int and block > 0 else _three(block)
         self.launch_packed(source, kernel, blocks, threads, driver.pack(values), shared)
 
+    def forget_tables(self) -> None:
+        """Gives back the tables on the device, and the launches that read them."""
+        self._launches.clear()
+        self.constants = Constants(self.constants.most)
+
     def kept_launch(self, key: Hashable, make: Callable[[], tuple[Launch, object]]) -> Launch:
         """A launch with addresses of ``constant`` tables, and what holds these: the one that was made under the key.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from alpha import random
 from alpha.cu32 import convolution, graphs, planner
-from alpha.cu32.base import Array, Constants, Extents
+from alpha.cu32.base import Array, Extents
 from alpha.cu32.compiler import Source
 from alpha.cu32.driver import Device
 from alpha.cu32.engine import CUDAEngine
@@ -80,7 +80,7 @@ class Checker(CUDAEngine):
 
     def end(self) -> None:
         """Gives back the memory that the checks took."""
-        self.constants = Constants()
+        self.forget_tables()
         self._flags = None
         self.memory.release_cached()
 
