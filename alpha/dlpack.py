@@ -1,11 +1,14 @@
-"""bfloat16 through DLPack, of which NumPy's own capsules do not know: they carry its bits as int16, and say what it is.
+"""What NumPy's own DLPack capsules do not know of: bfloat16, and memory on a GPU.
 
-A capsule's memory lies as in DLPack's header (dlpack.h 1.0, DLManagedTensor and DLManagedTensorVersioned).
+They carry bfloat16's bits as int16, and addresses on a GPU, which nobody reads here, as those of the host; in their
+memory stands what it really is. It lies as in DLPack's header (dlpack.h 1.0, DLManagedTensor and
+DLManagedTensorVersioned).
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,12 @@ _VERSIONED, _MAJOR = b"dltensor_versioned", 1
 """The name of capsules that begin with their version, and the version in which they lie so."""
 _CODES = {b"dltensor": 20, _VERSIONED: 52}
 """Where the code lies: behind the address of the data, the device and the number of axes; with versions later."""
+
+_PLACES = {b"dltensor": 8, _VERSIONED: 40}
+"""Where the device lies, its kind and its number."""
+
+HOST, CUDA = 1, 2
+"""DLPack's numbers of devices: the CPU, and NVIDIA's GPUs."""
 
 _NAME = ctypes.pythonapi.PyCapsule_GetName
 _NAME.restype, _NAME.argtypes = ctypes.c_char_p, (ctypes.py_object,)
@@ -34,24 +43,44 @@ def capsule_of(array: np.ndarray[Any, Any], **options: Any) -> Any:
     return capsule
 
 
+def named(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A dtype that array interfaces have a name for, of as many bytes."""
+    return np.dtype(np.int16) if dtype == bfloat16 else dtype
+
+
+def on_device(capsule: Any, device: tuple[int, int]) -> Any:
+    """The capsule, which from now on says that its memory is on a device."""
+    _device(capsule)[:] = device
+    return capsule
+
+
 class Capsule:
     """A capsule of an object that takes part in DLPack, as NumPy takes it.
 
     Attributes:
         content: the capsule itself.
+        gpu: the number of the GPU that has the memory; None for the host's. An array of the capsule has its addresses.
         is_writable: whether it is of the protocol's first versions, which do not know of memory that is read-only.
     """
 
-    def __init__(self, source: Any) -> None:
-        self._device = 1, 0  # the CPU; NumPy looks again into the capsule
+    def __init__(self, source: Any, stream: Callable[[int], int] | None = None) -> None:
+        """``stream``: the handle of the stream in which memory on a GPU of a number will be used."""
+        self._device = HOST, 0  # NumPy looks again into the capsule
+        self.gpu: int | None = None
         if type(source).__name__ != "PyCapsule":
-            self._device = source.__dlpack_device__()
+            self._device = kind, number = source.__dlpack_device__()
+            options = {"stream": stream(number)} if kind == CUDA and stream is not None else {}
             try:
-                source = source.__dlpack__(max_version=(1, 0))
+                source = source.__dlpack__(max_version=(1, 0), **options)
             except TypeError:  # of a library that does not know of versions
-                source = source.__dlpack__()
+                source = source.__dlpack__(**options)
         self.content = source
         self.is_writable = "dltensor_versioned" not in repr(source)
+        place = _device(source)
+        if place and place[0] == CUDA:
+            self.gpu = place[1]
+            self._device = HOST, 0
+            on_device(source, self._device)
 
     def __dlpack__(self, **_options: Any) -> Any:
         return self.content
@@ -78,11 +107,20 @@ def _is_bfloat(capsule: Any) -> bool:
 
 def _kind(capsule: Any) -> Any:
     """Code and bits of a capsule's numbers, in its memory; nothing where it was used, or may lie in another way."""
+    return _part(capsule, _CODES, ctypes.c_uint8 * 2)
+
+
+def _device(capsule: Any) -> Any:
+    """The kind and the number of a capsule's device, in the same way."""
+    return _part(capsule, _PLACES, ctypes.c_int32 * 2)
+
+
+def _part(capsule: Any, places: Mapping[bytes, int], kind: Any) -> Any:
     name = _NAME(capsule)
-    place = _CODES.get(name)
+    place = places.get(name)
     if place is None:
         return ()
     address = _POINTER(capsule, name)
     if name == _VERSIONED and ctypes.c_uint32.from_address(address).value != _MAJOR:
         return ()
-    return (ctypes.c_uint8 * 2).from_address(address + place)
+    return kind.from_address(address + place)

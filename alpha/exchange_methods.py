@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
-from alpha import dlpack
+from alpha import dlpack, foreign
 from alpha.errors import ArgumentError, GraphError, described
 from alpha.functions import casting
 from alpha.tensor import Tensor
@@ -25,15 +25,47 @@ class ExchangeMethods:
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule of the values in the host's memory, which it shares where the engine computes there.
+        """A DLPack capsule over the tensor's memory.
 
-        GraphError if the tensor requires a gradient, BufferError where NumPy makes no such capsule.
+        Of one on a GPU it has the memory there, unless ``dl_device`` is the host's, (1, 0). Then what is launched to
+        ``stream`` runs behind the engine's work so far; None means the default stream, -1 that nothing is to wait.
+
+        GraphError if the tensor requires a gradient, BufferError where no such capsule can be made.
         """
-        return dlpack.capsule_of(self.numpy(), stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+        home = getattr(self.engine, "dlpack_device", None)
+        if home is None or (dl_device is not None and tuple(dl_device) == (dlpack.HOST, 0)):
+            host = self.numpy()
+            copied = None if home is not None else copy  # what comes from a GPU is a copy
+            if home is not None and copy is False:
+                raise BufferError(
+                    f"[__dlpack__] expected copy=None for the host, got False: the tensor is on {self.engine.name}"
+                )
+            return dlpack.capsule_of(host, stream=None, max_version=max_version, dl_device=dl_device, copy=copied)
+        if dl_device is not None and tuple(dl_device) != home:
+            raise BufferError(
+                f"[__dlpack__] expected dl_device=(1, 0) or {home}, got {dl_device}: move the tensor first"
+            )
+        if self.requires_grad:
+            raise GraphError(
+                "[__dlpack__] expected a tensor outside the graph, got one that requires grad: use .detach()"
+            )
+        shared = casting.clone(self) if copy else self
+        if stream != -1:
+            self.engine.precede(1 if stream is None else int(stream))
+        shared.storage.exported = True
+        item = shared.dtype.itemsize
+        layout = {
+            "shape": shared.shape,
+            "typestr": dlpack.named(shared.dtype).str,
+            "data": (shared.address if shared.numel() else 0, False),
+            "strides": tuple([step * item for step in shared.strides]),
+        }
+        array = foreign.addressed(shared, layout).view(shared.dtype)
+        return dlpack.on_device(dlpack.capsule_of(array, max_version=max_version), home)
 
     def __dlpack_device__(self: Any) -> Any:
-        """Where ``__dlpack__`` has its memory, by DLPack's numbers: the host's, (1, 0)."""
-        return self.numpy().__dlpack_device__()
+        """Where ``__dlpack__`` has its memory, by DLPack's numbers: the host's is (1, 0), a GPU's (2, its number)."""
+        return getattr(self.engine, "dlpack_device", (dlpack.HOST, 0))
 
     @property
     def __cuda_array_interface__(self: Any) -> dict[str, Any]:

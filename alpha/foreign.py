@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import mmap
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from alpha.engine import Engine
+from alpha.errors import ArgumentError
 from alpha.mempool import SLACK
 from alpha.tensor import Storage, Tensor
 
 Array = np.ndarray[Any, Any]
+
+_PAGE = 2 << 20
+"""Bytes of a page of a GPU's memory."""
 
 _HEAP_BYTES = 128 << 10
 """Requests below this many bytes are served from the heap, whose pages stay readable behind an array."""
@@ -31,10 +36,55 @@ class _Owner:
         self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
 
 
+class _OnDevice:
+    """Makes NumPy see an array at addresses on a GPU, which it does not read, and keeps their owner alive."""
+
+    def __init__(self, owner: object, interface: Mapping[str, Any]) -> None:
+        self.owner, self.__array_interface__ = owner, interface
+
+
+def addressed(owner: object, interface: Mapping[str, Any]) -> Array:
+    """An array as CUDA's array interface, or NumPy's, describes it. Nobody may read it where it lies on a GPU."""
+    names = ("shape", "typestr", "data", "strides")
+    given = {name: interface[name] for name in names if interface.get(name) is not None}
+    return np.asarray(_OnDevice(owner, {**given, "version": 3}))
+
+
 def sharing(engine: Engine, array: Array, is_writable: bool = False) -> Tensor | None:
     """A tensor over an array's memory; None where the engine cannot compute in it: see ``obstacle``."""
     if obstacle(engine, array, is_writable):
         return None
+    return over(engine, array)
+
+
+def on_gpu(function: str, engine: Engine, array: Array, copies: bool | None, is_writable: bool = False) -> Tensor:
+    """A tensor over memory of an engine's GPU, whose addresses an array has; a copy where it is asked for.
+
+    ``copies``: None copies, with a warning, where tensors cannot lie so; False is an error there.
+    """
+    why = _obstacle_in_order(array, is_writable)
+    if not why and array.size and -byte_bounds(array)[1] % _PAGE < SLACK:
+        why = f"ends less than {SLACK} bytes before a page of the GPU's memory that may not be read"
+    if why and copies is False:
+        raise ArgumentError(
+            f"[{function}] expected memory that a tensor can share, got a tensor that {why}: allow a copy"
+        )
+    if not why and not copies:
+        return over(engine, array)
+    if why and "read-only" not in why and "ends" not in why:
+        raise ArgumentError(
+            f"[{function}] expected a tensor that lies as tensors do, got one that {why}: make it dense"
+        )
+    if why and copies is None:
+        warn(function, why)
+    source = over(engine, array)
+    out = engine.empty(source.shape, source.dtype)
+    engine.copy(source, out)
+    return out
+
+
+def over(engine: Engine, array: Array) -> Tensor:
+    """A tensor over an array's memory, in which the engine computes."""
     low, high = byte_bounds(array)
     loan = np.asarray(_Owner(array, low, high - low))
     storage = _borrowed(engine, loan, low)
@@ -57,17 +107,25 @@ def obstacle(engine: Engine, array: Array, is_writable: bool = False) -> str:
 
     ``is_writable`` says so of memory that the array itself takes for read-only.
     """
-    item = array.itemsize
     if not engine.memory.is_on_host:
         return f"lies in the host's memory, which {engine.name} does not compute in"
+    why = _obstacle_in_order(array, is_writable)
+    if why:
+        return why
+    if array.size and not _has_room(array):
+        return f"ends less than {SLACK} bytes before memory that may not be read, as kernels read it"
+    return ""
+
+
+def _obstacle_in_order(array: Array, is_writable: bool) -> str:
+    """Why tensors do not lie as an array does; empty if they can."""
+    item = array.itemsize
     if not (array.flags.writeable or is_writable):
         return "is read-only, and tensors can be written to"
     if not array.flags.aligned or any(stride % item for stride in array.strides):
         return "has numbers at addresses that are no multiples of their size"
     if any(stride < 0 for stride in array.strides):
         return "has negative strides"
-    if array.size and not _has_room(array):
-        return f"ends less than {SLACK} bytes before memory that may not be read, as kernels read it"
     return ""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import caches, dtypes, steps
+from alpha import caches, dlpack, dtypes, steps
 from alpha.arenas import Observer
 from alpha.arguments import as_array
 from alpha.cu32 import driver
@@ -283,6 +283,27 @@ class DeviceEngine(Engine):
             "stream": int(self.device.stream.handle),
             "version": 3,
         }
+
+    @property
+    def dlpack_device(self) -> tuple[int, int]:
+        """The device by DLPack's numbers."""
+        return dlpack.CUDA, self.device.ordinal
+
+    def gpu_of(self, address: int) -> int:
+        """The number of the GPU that has an address in its memory; 0 for a null pointer."""
+        return self.device.holder(address) if address else 0
+
+    def precede(self, stream: int) -> None:
+        """Has what another library gives its stream, named by its handle, wait for the engine's work so far."""
+        handle = int(self.device.stream.handle)
+        if stream != handle:
+            steps.refuse(self, "a stream that waits for it", "hand the tensor over outside the step")
+        self.device.order(handle, stream)
+
+    def follow(self, stream: int) -> None:
+        """Has the engine's later work wait for what another library has given its stream."""
+        steps.refuse(self, "another library's memory", "take the tensor outside the step, and pass it as an argument")
+        self.device.order(stream, int(self.device.stream.handle))
 
     # -- launches ------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import struct
 import sys
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, lru_cache
@@ -164,6 +165,7 @@ class Device:
             self.stream = driver.Stream(1)  # non-blocking: nobody's default stream makes it wait
         self._kernels: dict[tuple[Source, str], Kernel] = {}
         self._modules: dict[Source, Any] = {}
+        self._order: deque[ctypes.c_void_p] = deque()  # events that streams wait for which are not ours
         self._spare: list[Event] = []  # events that nobody waits for any more
         self._lock = threading.RLock()
 
@@ -234,6 +236,28 @@ class Device:
         """Zeroes memory in stream order."""
         with self._failures():
             self._driver.memset_d8_async(address, 0, nbytes, self.stream)
+
+    def holder(self, address: int) -> int:
+        """The number of the device that has an address in its memory."""
+        self.activate()
+        ordinal = ctypes.c_int()
+        _call("cuPointerGetAttribute", ctypes.byref(ordinal), 9, ctypes.c_uint64(address))  # the device's ordinal
+        return ordinal.value
+
+    def order(self, first: int, second: int) -> None:
+        """Has what is submitted to a stream from now on wait for what another one has been given; by their handles."""
+        if first == second:
+            return
+        self.activate()
+        with self._lock:
+            if self._order and _libcuda().cuEventQuery(self._order[0]) == 0:
+                event = self._order.popleft()
+            else:
+                event = ctypes.c_void_p()
+                _call("cuEventCreate", ctypes.byref(event), 2)  # without a time
+            self._order.append(event)
+            _call("cuEventRecord", event, ctypes.c_void_p(first))
+            _call("cuStreamWaitEvent", ctypes.c_void_p(second), event, 0)
 
     # -- kernels -------------------------------------------------------------------------------------------------
 

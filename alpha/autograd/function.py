@@ -308,7 +308,11 @@ class Function(contexts.Context):
 
     def _stands_for(self, tensor: Tensor) -> Remade | None:
         """What stands for the result that was offered; None where the tensor is another one."""
-        if tensor._node is not self or (tensor.storage.version, _layout(tensor)) != self._offered:
+        if (
+            tensor.storage.exported
+            or tensor._node is not self
+            or (tensor.storage.version, _layout(tensor)) != self._offered
+        ):
             return None
         found = self._remade() if self._remade is not None else None
         if found is None:

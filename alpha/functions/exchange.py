@@ -29,6 +29,9 @@ def as_tensor(data: Any, dtype: dtypes.DtypeLike | None = None, device: Any = No
     where = _engine("as_tensor", engine, device)
     if isinstance(data, Tensor):
         return _converted(data, dtype, data.engine if engine is None and device is None else where)
+    found = _of_gpu("as_tensor", data, None)
+    if found is not None:
+        return _converted(found, dtype, found.engine if engine is None and device is None else where)
     shared = _shared(data, dtype, where) if isinstance(data, np.ndarray) else None
     return tensor(data, dtype, engine=where) if shared is None else shared
 
@@ -53,8 +56,12 @@ def asarray(
     copy = None if copy is None else flag("asarray", "copy", copy)
     requires_grad = None if requires_grad is None else flag("asarray", "requires_grad", requires_grad)
     out: Tensor | None
-    if isinstance(obj, Tensor):
-        kept = engine is None and device is None
+    kept = engine is None and device is None
+    found = _of_gpu("asarray", obj, copy)
+    if found is not None:
+        out = _converted(found, dtype, found.engine if kept else where)
+        is_shared = out.storage is found.storage and not copy
+    elif isinstance(obj, Tensor):
         out = _converted(obj.detach() if requires_grad is False else obj, dtype, obj.engine if kept else where)
         is_shared = out.storage is obj.storage
     else:
@@ -85,16 +92,21 @@ def from_numpy(ndarray: Array, *, engine: Any = None, device: Any = None) -> Ten
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None, engine: Any = None) -> Tensor:
-    """A tensor of an object with ``__dlpack__``, or of a DLPack capsule, in the host's memory, which it shares.
+    """A tensor of an object with ``__dlpack__``, or of a DLPack capsule, whose memory it shares.
 
-    Where the memory cannot be shared it is copied, with a warning, as by ``from_numpy``.
+    Memory on a GPU is shared by a tensor on the engine of that GPU. Where the memory cannot be shared it is copied,
+    with a warning, as by ``from_numpy``.
 
     Args:
         copy: True copies in any case; False is an error where the memory cannot be shared.
     """
-    target = _engine("from_dlpack", engine, device)
+    target = None if engine is None and device is None else _engine("from_dlpack", engine, device)
     copy = None if copy is None else flag("from_dlpack", "copy", copy)
-    array, is_writable = _of_dlpack("from_dlpack", ext_tensor)
+    array, is_writable, gpu = _of_dlpack("from_dlpack", ext_tensor)
+    if gpu is not None:
+        found = foreign.on_gpu("from_dlpack", gpu, array, copy, is_writable)
+        return found if target is None else _moved("from_dlpack", found, target, copy)
+    target = engines.resolve(None) if target is None else target
     if copy:
         return target.from_numpy(array)
     why = foreign.obstacle(target, array, is_writable)
@@ -154,12 +166,42 @@ def _converted(data: Tensor, dtype: Any, engine: Engine) -> Tensor:
     return moved if dtype is None else cast(moved, dtypes.as_dtype(dtype))
 
 
+def _moved(function: str, x: Tensor, engine: Engine, copy: bool | None) -> Tensor:
+    """A tensor over another library's memory on an engine; ArgumentError where that is a copy that is not wanted."""
+    if x.engine is not engine and copy is False:
+        raise ArgumentError(
+            f"[{function}] expected memory that a tensor on {engine.name} can share, got one on {x.engine.name}: allow "
+            "a copy"
+        )
+    return to(x, engine) if x.engine is not engine else x
+
+
+def _of_gpu(function: str, obj: Any, copy: bool | None) -> Tensor | None:
+    """A tensor over an object's memory on a GPU; None where it has none there."""
+    if isinstance(obj, Tensor) or type(obj).__module__.startswith("numpy"):
+        return None
+    interface = getattr(obj, "__cuda_array_interface__", None)
+    if interface is not None:
+        first: Any = engines.engine("cu32")
+        engine: Any = engines.engine(f"cu32:{first.gpu_of(interface['data'][0])}")
+        stream = interface.get("stream")
+        engine.follow(int(engine.stream.handle if stream is None else stream))
+        array = foreign.addressed(obj, interface)
+        dtypes.as_dtype(array.dtype, function)
+        return foreign.on_gpu(function, engine, array, copy)
+    device = getattr(obj, "__dlpack_device__", None)
+    if device is None or device()[0] != dlpack.CUDA:
+        return None
+    array, is_writable, gpu = _of_dlpack(function, obj)
+    return None if gpu is None else foreign.on_gpu(function, gpu, array, copy, is_writable)
+
+
 def _array(function: str, obj: Any, dtype: Any) -> tuple[Array | None, bool]:
     """An array over an object's memory, None where it has none to share; and whether it may be written to anyway."""
     if isinstance(obj, np.ndarray):
         return obj, False
     if hasattr(obj, "__dlpack__") or type(obj).__name__ == "PyCapsule":
-        return _of_dlpack(function, obj)
+        return _of_dlpack(function, obj)[:2]
     if not isinstance(obj, bytes | bytearray | memoryview):
         return None, False
     kind = dtypes.default_float if dtype is None else dtypes.as_dtype(dtype, function)
@@ -177,18 +219,29 @@ def _check_bools(function: str, array: Array) -> None:
         raise ArgumentError(f"[{function}] expected bytes of 0 and 1 for bools, got others: read them as uint8")
 
 
-def _of_dlpack(function: str, obj: Any) -> tuple[Array, bool]:
-    """An array over the memory of an object that has DLPack, and whether it may be written to whatever NumPy says."""
+def _of_dlpack(function: str, obj: Any) -> tuple[Array, bool, Engine | None]:
+    """An array over the memory of an object that has DLPack, whether it may be written to whatever NumPy says, and the
+    engine of the GPU that has the memory, if one has: then nobody may read the array.
+    """
+
+    def own_stream(number: int) -> int:
+        engine: Any = engines.engine(f"cu32:{number}")
+        return int(engine.stream.handle)
+
     try:
-        capsule = dlpack.Capsule(obj)
+        capsule = dlpack.Capsule(obj, own_stream)
         array = dlpack.array_of(capsule)
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
         raise ArgumentError(
-            f"[{function}] expected a tensor in the host's memory that takes part in DLPack, got {described(obj)}: "
-            f"{' '.join(str(error).split())}"
+            f"[{function}] expected a tensor in the host's memory, or a GPU's, that takes part in DLPack, got "
+            f"{described(obj)}: {' '.join(str(error).split())}"
         ) from error
     dtypes.as_dtype(array.dtype, function)
-    return array, capsule.is_writable
+    if capsule.gpu is None:
+        return array, capsule.is_writable, None
+    engine: Any = engines.engine(f"cu32:{capsule.gpu}")
+    engine.follow(int(engine.stream.handle))
+    return array, capsule.is_writable, engine
 
 
 def _shared(array: Array, dtype: Any, engine: Engine, is_writable: bool = False) -> Tensor | None:

@@ -139,6 +139,14 @@ API cuMemGetInfo_v2(size_t* available, size_t* total) {
     return CUDA_SUCCESS;
 }
 
+API cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
+    const Allocation* a = find(address);
+    if (!a || a->kind != Kind::device) return fail(CUDA_ERROR_INVALID_VALUE, describe(address));
+    if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) return fail(CUDA_ERROR_NOT_SUPPORTED, "cuPointerGetAttribute of another attribute");
+    *(int*)data = a->device;
+    return CUDA_SUCCESS;
+}
+
 API cuMemGetAddressRange_v2(CUdeviceptr* begin, size_t* bytes, CUdeviceptr address) {
     const Allocation* a = find(address);
     if (!a) return fail(CUDA_ERROR_INVALID_VALUE, describe(address));
