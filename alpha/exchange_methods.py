@@ -40,7 +40,9 @@ class ExchangeMethods:
                 raise BufferError(
                     f"[__dlpack__] expected copy=None for the host, got False: the tensor is on {self.engine.name}"
                 )
-            return dlpack.capsule_of(host, stream=None, max_version=max_version, dl_device=dl_device, copy=copied)
+            return dlpack.capsule_of(
+                host, stream=None if home else stream, max_version=max_version, dl_device=dl_device, copy=copied
+            )
         if dl_device is not None and tuple(dl_device) != home:
             raise BufferError(
                 f"[__dlpack__] expected dl_device=(1, 0) or {home}, got {dl_device}: move the tensor first"

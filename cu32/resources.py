@@ -23,6 +23,7 @@ from tqdm import tqdm
 from alpha import cache as disk
 from alpha.cu32.build import sources
 from alpha.cu32.compiler import KERNELS, KIND, Nvcc, Source, content_key, nvccs
+from alpha.cu32.cubins import parameter_bytes
 from alpha.errors import AlphaError, EngineError
 
 TABLE = KERNELS / "RESOURCES.md"
@@ -35,13 +36,14 @@ MOST_REGISTERS = 128
 
 @dataclass(frozen=True)
 class Usage:
-    """What one kernel needs on one architecture: registers per thread, bytes of static shared memory, of stack, and of
-    spills (stores and loads)."""
+    """What one kernel needs on one architecture: registers per thread, bytes of static shared memory, of stack, of
+    spills (stores and loads), and of its parameters."""
 
     registers: int
     shared: int
     stack: int
     spills: int
+    parameters: int = 0
 
     def __str__(self) -> str:
         return " ".join(map(str, astuple(self)))
@@ -69,14 +71,18 @@ _KERNEL = re.compile(
 )
 
 
-def parse(messages: str) -> dict[str, Usage]:
-    """Usage by kernel from what ptxas prints with ``-v``."""
+def parse(messages: str, parameters: Mapping[str, int]) -> dict[str, Usage]:
+    """Usage by kernel from what ptxas prints with ``-v``, and the bytes of kernels' parameters."""
     found = {}
     for match in _KERNEL.finditer(messages):
         shared = re.search(r"(\d+) bytes smem", match["rest"])
         spills = int(match["stores"]) + int(match["loads"])
         found[match["name"]] = Usage(
-            int(match["registers"]), int(shared[1]) if shared else 0, int(match["stack"]), spills
+            int(match["registers"]),
+            int(shared[1]) if shared else 0,
+            int(match["stack"]),
+            spills,
+            parameters.get(match["name"], 0),
         )
     return found
 
@@ -101,11 +107,12 @@ def is_pinned(nvcc: Nvcc) -> bool:
 
 def usage(nvcc: Nvcc, source: Source, architecture: str) -> dict[str, Usage]:
     """Usage by kernel of one source, from disk where this version of it was compiled before."""
-    file = f"{content_key(source, architecture, nvcc.version)}.usage"
+    file = f"{content_key(source, architecture, nvcc.version)}.needs"
     kept = disk.load(KIND, file)
     if kept is not None:
         return {name: Usage(*numbers) for name, numbers in json.loads(kept).items()}
-    found = parse(nvcc.run(source, architecture, "-Xptxas", "-v")[1])
+    image, messages = nvcc.run(source, architecture, "-Xptxas", "-v")
+    found = parse(messages, parameter_bytes(image))
     if not found:
         raise EngineError(f"[cu32] expected kernels in {source}, got none for {architecture}")
     disk.keep(KIND, file, json.dumps({name: astuple(one) for name, one in found.items()}).encode())
@@ -131,9 +138,9 @@ def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Row]
 _HEAD = f"""# What each kernel needs
 
 Written by `python -m alpha.cu32.resources --update` with nvcc {PINNED}; `tests/cu32/test_resources.py` holds the
-kernels to it. Per architecture four numbers: registers per thread, bytes of static shared memory per block, bytes of
-stack and bytes of spills per thread. No kernel spills; the last column, written by hand and kept by `--update`, says
-why one takes more than {MOST_REGISTERS} registers.
+kernels to it. Per architecture five numbers: registers per thread, bytes of static shared memory per block, bytes of
+stack and bytes of spills per thread, bytes of the kernel's parameters. No kernel spills; the last column, written by
+hand and kept by `--update`, says why one takes more than {MOST_REGISTERS} registers.
 
 """
 

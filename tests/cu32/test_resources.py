@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from alpha.cu32 import resources
+from alpha.cu32 import references, resources
+from alpha.cu32.base import DeviceEngine
 from alpha.cu32.build import sources
 from alpha.cu32.compiler import KERNELS, Nvcc, Source
 from alpha.cu32.resources import Row, Usage
 from alpha.errors import EngineError
+from tests.cuda_on_cpu.checked import CASES
 
 REPORT = """\
 ptxas info    : 0 bytes gmem
@@ -42,7 +46,7 @@ def nvcc() -> Nvcc:
 
 
 def test_the_assemblers_report_is_read() -> None:
-    assert resources.parse(REPORT) == {"mul": Usage(26, 0, 0, 0), "add": Usage(24, 1024, 16, 20)}
+    assert resources.parse(REPORT, {"add": 36}) == {"mul": Usage(26, 0, 0, 0), "add": Usage(24, 1024, 16, 20, 36)}
 
 
 def test_a_table_reads_back_as_written(tmp_path: Path) -> None:
@@ -73,7 +77,7 @@ def test_what_differs_from_the_table_is_named() -> None:
     assert resources.differences({}, {KEY: held}) == ["add of a.cu (REAL=float) is no longer there"]
     now.usage["sm_90"] = Usage(33, 0, 0, 0)
     assert resources.differences({KEY: now}, {KEY: held}) == [
-        "add of a.cu (REAL=float): sm_90: 32 0 0 0 in the table, 33 0 0 0 now"
+        "add of a.cu (REAL=float): sm_90: 32 0 0 0 0 in the table, 33 0 0 0 0 now"
     ]
 
 
@@ -103,3 +107,35 @@ def test_a_kernel_that_spills_is_seen(nvcc: Nvcc, tmp_path: Path) -> None:
 def test_no_kernel_spills_and_all_are_as_the_table_says(nvcc: Nvcc) -> None:
     _, problems = resources.check(nvcc, os.cpu_count() or 1)
     assert not problems, "\n".join([*problems, "python -m alpha.cu32.resources --update writes the table anew"])
+
+
+def test_launches_give_as_many_bytes_as_kernels_take(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kernel is launched, and the table has its parameters' bytes from the real compiler, for all variants."""
+    given: dict[tuple[str, str, str], set[int]] = {}
+    launch = DeviceEngine.launch_packed
+
+    def note(
+        self: DeviceEngine, source: Source, kernel: str, blocks: Any, threads: Any, packed: bytes, shared: int = 0
+    ) -> None:
+        given.setdefault((source.name, kernel, dict(source.defines).get("REAL", "")), set()).add(len(packed))
+        launch(self, source, kernel, blocks, threads, packed, shared)
+
+    monkeypatch.setattr(DeviceEngine, "launch_packed", note)
+    for function, _ in CASES.values():
+        function(cu32)
+    for family in references.FAMILIES:
+        references.error(cu32.device, family)
+    taken: dict[tuple[str, str, str], set[int]] = {}
+    for (variant, kernel), row in resources.read_table().items():
+        real = re.search(r"REAL=(\w+)", variant)
+        place = variant.partition(".cu")[0], kernel, real[1] if real else ""
+        taken.setdefault(place, set()).update(usage.parameters for usage in row.usage.values())
+    assert all(0 not in sizes for sizes in taken.values())
+    files = {place[0] for place in given}
+    wrong, checked = [], set()
+    for place in taken.keys() & given.keys():
+        checked.add(place[0])
+        # A struct at the end is filled up to its alignment.
+        if {-(-size // 8) * 8 for size in taken[place]} != {-(-size // 8) * 8 for size in given[place]}:
+            wrong.append((place, taken[place], given[place]))
+    assert not wrong and checked >= files - {"optimizers", "user"}
