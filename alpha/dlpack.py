@@ -48,6 +48,17 @@ def named(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.int16) if dtype == bfloat16 else dtype
 
 
+def device_of(source: Any) -> tuple[int, int]:
+    """The device that has the memory of a capsule, or of an object that makes one; the host for anything else."""
+    if type(source).__name__ == "PyCapsule":
+        place = _device(source)
+        return (place[0], place[1]) if place else (HOST, 0)
+    if not hasattr(source, "__dlpack_device__"):
+        return HOST, 0
+    kind, number = source.__dlpack_device__()
+    return int(kind), int(number)
+
+
 def on_device(capsule: Any, device: tuple[int, int]) -> Any:
     """The capsule, which from now on says that its memory is on a device."""
     _device(capsule)[:] = device
@@ -64,7 +75,9 @@ class Capsule:
     """
 
     def __init__(self, source: Any, stream: Callable[[int], int] | None = None) -> None:
-        """``stream``: the handle of the stream in which memory on a GPU of a number will be used."""
+        """``stream``: the handle of the stream in which memory on a GPU of a number will be used. Without it NumPy
+        refuses such memory.
+        """
         self._device = HOST, 0  # NumPy looks again into the capsule
         self.gpu: int | None = None
         if type(source).__name__ != "PyCapsule":
@@ -77,7 +90,7 @@ class Capsule:
         self.content = source
         self.is_writable = "dltensor_versioned" not in repr(source)
         place = _device(source)
-        if place and place[0] == CUDA:
+        if place and place[0] == CUDA and stream is not None:
             self.gpu = place[1]
             self._device = HOST, 0
             on_device(source, self._device)

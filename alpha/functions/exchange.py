@@ -189,8 +189,11 @@ def _of_gpu(function: str, obj: Any, copy: bool | None) -> Tensor | None:
         array = foreign.addressed(obj, interface)
         dtypes.as_dtype(array.dtype, function)
         return foreign.on_gpu(function, engine, array, copy)
-    device = getattr(obj, "__dlpack_device__", None)
-    if device is None or device()[0] != dlpack.CUDA:
+    try:
+        kind, _ = dlpack.device_of(obj)
+    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError):
+        return None  # whoever asks for the memory is told
+    if kind != dlpack.CUDA:
         return None
     array, is_writable, gpu = _of_dlpack(function, obj)
     return None if gpu is None else foreign.on_gpu(function, gpu, array, copy, is_writable)

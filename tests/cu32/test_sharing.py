@@ -114,8 +114,10 @@ def test_a_gpu_array_becomes_a_tensor(cu32: DeviceEngine, gpu_arrays: Any, take:
     np.testing.assert_array_equal(content(cu32, theirs), 2 * np.arange(12).reshape(3, 4))
     assert take(theirs, dtype=alpha.float64).dtype == alpha.float64
     assert take(theirs, device="cpu").engine.name == "cpu"
+    capsule = mine.__dlpack__(stream=-1)
+    assert take is not alpha.asarray or take(capsule).address == mine.address
     address = int(theirs.gpudata)
-    del theirs
+    del theirs, capsule
     gc.collect()
     assert mine.address == address and mine.sum().item() == 132
     assert take(gpu_arrays(np.zeros((0, 3), np.int32))).shape == (0, 3)
@@ -217,6 +219,15 @@ def test_a_tensor_given_away_is_saved_as_it_is(cu32: DeviceEngine, monkeypatch: 
     y.detach().__dlpack__(stream=-1)
     z: Any = alpha.conv2d(y, alpha.ones(3, 1, 1, 8, engine=cu32).requires_grad_())
     assert not any(entry is not None and type(entry[0]) is Remade for entry in z._node._saved)
+
+
+def test_nobody_reads_a_gpus_memory_on_the_host(cu32: DeviceEngine) -> None:
+    """Who knows of the host alone gets NumPy's refusal, and not addresses that it would read."""
+    x = alpha.ones(3, engine=cu32)
+    with pytest.raises((BufferError, RuntimeError)):
+        dlpack.array_of(dlpack.Capsule(x.__dlpack__(stream=-1)))
+    with pytest.raises((BufferError, RuntimeError)):
+        dlpack.array_of(dlpack.Capsule(x))
 
 
 def test_objects_that_are_no_tensors_on_a_gpu(engine: Engine) -> None:
