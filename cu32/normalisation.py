@@ -53,6 +53,20 @@ class Tiling(NamedTuple):
     grid: tuple[int, int]
 
 
+class _Mask(NamedTuple):
+    """What the activation's mask is made of in backward.
+
+    Attributes:
+        other: the result, or the residual; None where x alone tells.
+        is_residual: whether it is the residual.
+        written: where the gradient past the activation is written, if anywhere.
+    """
+
+    other: Tensor | None
+    is_residual: bool
+    written: Tensor | None
+
+
 class NormalisationOperations(DeviceEngine):
     """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory."""
 
@@ -103,7 +117,7 @@ class NormalisationOperations(DeviceEngine):
         y = None if y is None or epilogue.slope is None else self._ordered_as(y, x)
         # Past the activation dy is a new tensor, which the residual's gradient wants; without one it is dy itself.
         masked = self.empty_like(x) if need_residual and y is not None else None
-        return self._gradients(dy, x, y, False, masked, epilogue, state, need_residual)
+        return self._gradients(dy, x, _Mask(y, False, masked), epilogue, state, need_residual)
 
     def batch_norm_remade_grad(
         self,
@@ -125,25 +139,24 @@ class NormalisationOperations(DeviceEngine):
         if over_x and dense is x and state.training:
             x.storage.touch()
             out = x
-        return self._gradients(dy, dense, residual, residual is not None, masked, epilogue, state, need_residual, out)
+        mask = _Mask(residual, residual is not None, masked)
+        return self._gradients(dy, dense, mask, epilogue, state, need_residual, out)
 
     def _gradients(
         self,
         dy: Tensor,
         x: Tensor,
-        other: Tensor | None,
-        is_residual: bool,
-        masked: Tensor | None,
+        mask: _Mask,
         epilogue: Epilogue,
         state: BatchNormState,
         need_residual: bool,
         out: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """``batch_norm_grad`` with what the mask is made of: the result or the residual; None for x alone.
+        """``batch_norm_grad`` with a mask; dx is written into ``out``, if it is given.
 
-        The gradient past the activation is written into ``masked``, if there is any, and dx into ``out``. These may be
-        dy and x: each thread writes what it alone has read, and after that.
+        ``mask.written`` and ``out`` may be dy and x: each thread writes what it alone has read, and after that.
         """
+        other, is_residual, masked = mask
         dy = self._ordered_as(dy, x)
         weight, bias = self._optional(epilogue.weight), self._optional(epilogue.bias)
         channels = x.shape[-1]
@@ -156,9 +169,9 @@ class NormalisationOperations(DeviceEngine):
             tensors = (dy, x, other, *constants, masked, sums, dweight, dbias)
             self._sum_rows("grad_sums", x, aligned, tensors, factor, int(is_residual))
         dx = self._like(x) if out is None else out
-        g, mask, factor = (dy, other, factor) if masked is None else (masked, None, 1.0)
+        g, sign, factor = (dy, other, factor) if masked is None else (masked, None, 1.0)
         results = (sums if state.training else None, dx)
-        self._apply_rows("grad_apply", x, aligned, (g, x, mask, *constants, *results), factor)
+        self._apply_rows("grad_apply", x, aligned, (g, x, sign, *constants, *results), factor)
         return dx, dweight, dbias, (dy if masked is None else masked) if need_residual else None
 
     def _normalise(self, x: Tensor, state: BatchNormState, epilogue: Epilogue, residual: Tensor | None) -> Tensor:
