@@ -48,8 +48,8 @@ MOST_RECENT = 1024
 HELD_RECENT = 64
 """How many of these may still be held: a step uses so many at a time, and finds them free in the next."""
 
-MOST_MERGES = 3
-"""How often small blocks are merged for requests of one size."""
+MOST_MERGES = 1
+"""How often small blocks are merged for requests of one size, before these get new memory."""
 
 TRIES = 4
 """Recent blocks that are looked at for one that is free."""
