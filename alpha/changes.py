@@ -55,7 +55,8 @@ def versions(tensors: Iterable[Tensor]) -> list[Action]:
     """The actions that give new versions to the storages of tensors that are written to."""
     storages = [tensor.storage for tensor in tensors]
     repeated = [(storage.repeat,) for storage in storages if storage.is_mirrored]
-    return [*[(setattr, storage, "version", storage.version + 1) for storage in storages], *repeated]
+    told = [(storage.tell_written,) for storage in storages if storage.waiting is not None]
+    return [*[(setattr, storage, "version", storage.version + 1) for storage in storages], *told, *repeated]
 
 
 class Changes:

@@ -24,6 +24,8 @@ Array = np.ndarray[Any, Any]
 _PAGE = 2 << 20
 """Bytes of a page of a GPU's memory."""
 
+_READ_ONLY = "is read-only, and tensors can be written to"
+
 _HEAP_BYTES = 128 << 10
 """Requests below this many bytes are served from the heap, whose pages stay readable behind an array."""
 
@@ -62,22 +64,24 @@ def on_gpu(function: str, engine: Engine, array: Array, copies: bool | None, is_
 
     ``copies``: None copies, with a warning, where tensors cannot lie so; False is an error there.
     """
-    why = _obstacle_in_order(array, is_writable)
-    if not why and array.size and -byte_bounds(array)[1] % _PAGE < SLACK:
+    why = _unlike_a_tensor(array)
+    if why:
+        raise ArgumentError(
+            f"[{function}] expected a tensor that lies as tensors do, got one that {why}: make it dense"
+        )
+    if not (array.flags.writeable or is_writable):
+        why = _READ_ONLY
+    elif array.size and -byte_bounds(array)[1] % _PAGE < SLACK:
         why = f"ends less than {SLACK} bytes before a page of the GPU's memory that may not be read"
     if why and copies is False:
         raise ArgumentError(
             f"[{function}] expected memory that a tensor can share, got a tensor that {why}: allow a copy"
         )
-    if not why and not copies:
-        return over(engine, array)
-    if why and "read-only" not in why and "ends" not in why:
-        raise ArgumentError(
-            f"[{function}] expected a tensor that lies as tensors do, got one that {why}: make it dense"
-        )
-    if why and copies is None:
-        warn(function, why)
     source = over(engine, array)
+    if not why and not copies:
+        return source
+    if copies is None:
+        warn(function, why)
     out = engine.empty(source.shape, source.dtype)
     engine.copy(source, out)
     return out
@@ -109,7 +113,9 @@ def obstacle(engine: Engine, array: Array, is_writable: bool = False) -> str:
     """
     if not engine.memory.is_on_host:
         return f"lies in the host's memory, which {engine.name} does not compute in"
-    why = _obstacle_in_order(array, is_writable)
+    if not (array.flags.writeable or is_writable):
+        return _READ_ONLY
+    why = _unlike_a_tensor(array)
     if why:
         return why
     if array.size and not _has_room(array):
@@ -117,11 +123,9 @@ def obstacle(engine: Engine, array: Array, is_writable: bool = False) -> str:
     return ""
 
 
-def _obstacle_in_order(array: Array, is_writable: bool) -> str:
+def _unlike_a_tensor(array: Array) -> str:
     """Why tensors do not lie as an array does; empty if they can."""
     item = array.itemsize
-    if not (array.flags.writeable or is_writable):
-        return "is read-only, and tensors can be written to"
     if not array.flags.aligned or any(stride % item for stride in array.strides):
         return "has numbers at addresses that are no multiples of their size"
     if any(stride < 0 for stride in array.strides):

@@ -71,9 +71,14 @@ class Storage:
         """
         self.version += writes
         if self.waiting is not None:
-            function, self.waiting = self.waiting(), None
-            if function is not None:
-                function.note_written()
+            self.tell_written()
+
+    def tell_written(self) -> None:
+        """Tells what made the contents that they are no longer those."""
+        waiting, self.waiting = self.waiting, None
+        function = waiting() if waiting is not None else None
+        if function is not None:
+            function.note_written()
 
     def repeat(self) -> None:
         """Repeats what was written in the storages that hold the same."""

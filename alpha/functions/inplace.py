@@ -39,9 +39,13 @@ def write(name: str, x: Tensor, function: type[Function], *args: Any, **kwargs: 
     """
     base, record = _checked(name, x, args)
     out: Tensor | None = None
-    x.storage.waiting = None  # the function may save the contents that it writes: they are not those waited for
+    # The function may save what it writes: that is not what was waited for, which is told once it is written over.
+    waiting, x.storage.waiting = x.storage.waiting, None
     try:
-        out = call(function, alias_of(x), *args, **kwargs)
+        try:
+            out = call(function, alias_of(x), *args, **kwargs)
+        finally:
+            x.storage.waiting = waiting
         x.storage.touch()
         if record and isinstance(out._node, Evaluation):
             out._node.note_write()

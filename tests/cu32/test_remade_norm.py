@@ -135,14 +135,41 @@ def is_remade(y: Any) -> bool:
     return any(entry is not None and type(entry[0]) is Remade for entry in y._node._saved)
 
 
-def test_overwriting_it_is_the_error_that_it_was(cu32: Engine) -> None:
-    _, w, _, y = used(cu32)
-    z = F.conv2d(y, w)
-    assert is_remade(z)
-    with alpha.no_grad():
-        y += 1
-    with pytest.raises(GraphError, match="overwrote"):
-        z.sum().backward()
+OVERWRITING: dict[str, Callable[[Any], Any]] = {
+    "+=": lambda y: y.add_(1),
+    "in the graph": lambda y: y.mul_(2),
+    "copy_": lambda y: y.copy_(y.detach() * 3),
+    "a part": lambda y: y.__setitem__((0, 0), 5.0),
+    "through a view": lambda y: y[1:].zero_(),
+    "fill_": lambda y: y.fill_(2),
+    "relu_": lambda y: F.leaky_relu(y, 0.1, inplace=True),
+}
+
+
+@pytest.mark.parametrize("grad_mode", [False, True])
+@pytest.mark.parametrize("name", OVERWRITING)
+def test_overwriting_it_does_what_it_did(
+    cu32: Engine, monkeypatch: pytest.MonkeyPatch, name: str, grad_mode: bool
+) -> None:
+    """The error of a kept result that was overwritten, or, where it got other memory, its gradients."""
+    found: list[Any] = []
+    for remade_from in (0, KEPT):
+        monkeypatch.setattr(normalisation, "REMADE_FROM", remade_from)
+        x, w, _, y = used(cu32)
+        z = F.conv2d(y, w)
+        assert is_remade(z) == (remade_from == 0)
+        with alpha.set_grad_enabled(grad_mode):
+            OVERWRITING[name](y)
+        try:
+            found.append([np.array(one) for one in grad(z.sum(), (x, w))])
+        except GraphError as error:
+            assert "overwrote" in str(error)
+            found.append("overwrote")
+    ours, kept = found
+    assert isinstance(ours, list) == isinstance(kept, list)
+    if isinstance(kept, list):
+        for one, right in zip(ours, kept, strict=True):
+            np.testing.assert_array_equal(one, right)
 
 
 def test_what_was_overwritten_before_is_kept(cu32: Engine) -> None:
