@@ -14,9 +14,8 @@ import numpy as np
 from alpha import caches, dlpack, dtypes, steps
 from alpha.arenas import Observer
 from alpha.arguments import as_array
-from alpha.cu32 import driver
+from alpha.cu32 import driver, uploads
 from alpha.cu32.compiler import USER, Source
-from alpha.cu32.uploads import Uploader
 from alpha.dtypes import is_stored
 from alpha.engine import Engine
 from alpha.errors import DtypeError, EngineError, GraphError
@@ -156,7 +155,11 @@ class DeviceEngine(Engine):
         self.pool = self.memory  # that tensors made now live in: during a capture another
         self.observer: Observer | None = None  # of what a rehearsal asks for
         self._unreleased: list[object] = []
-        self._uploader = Uploader(self.device)
+        self._uploader = uploads.Uploader(
+            self.device,
+            lambda nbytes: Storage(self, self.memory, nbytes),
+            lambda: min(uploads.MOST, self.memory.cap // uploads.SHARE),
+        )
         self.constants = Constants()
         self._launches: dict[Hashable, tuple[int, Launch, object]] = {}
         self._limit_constants()

@@ -126,6 +126,7 @@ class Device:
         architecture: ``"sm_90"``.
         driver_version: ``"13000"``, the CUDA version that the driver serves, and on Linux the driver's own.
         capturing: whether the stream's work becomes a graph.
+        launches: of kernels and graphs, so far.
         families: which families of kernels compute right on it, as far as it is known.
         multiprocessors: number of streaming multiprocessors.
         shared_per_block: most bytes of shared memory that a block may ask for.
@@ -149,7 +150,7 @@ class Device:
             )
         self.architecture = f"sm_{self.capability[0]}{self.capability[1]}"
         self.driver_version = _driver_version(driver)
-        self.capturing = False
+        self.capturing, self.launches = False, 0
         self.families = selfcheck.Record()
         attribute = driver.device_attribute
         self.multiprocessors = int(handle.get_attribute(attribute.MULTIPROCESSOR_COUNT))
@@ -216,10 +217,10 @@ class Device:
             array: np.ndarray[Any, Any] = driver.pagelocked_empty(nbytes, np.uint8)
             return array
 
-    def upload(self, address: int, array: np.ndarray[Any, Any]) -> None:
-        """Copies host to device in stream order; the array must stay as it is until then."""
+    def upload(self, address: int, array: np.ndarray[Any, Any], stream: Any = None) -> None:
+        """Copies host to device in stream order, by default the engine's; the array must stay as it is until then."""
         with self._failures():
-            self._driver.memcpy_htod_async(address, array, self.stream)
+            self._driver.memcpy_htod_async(address, array, self.stream if stream is None else stream)
 
     def download(self, array: np.ndarray[Any, Any], address: int) -> None:
         """Copies device to host, and waits."""
@@ -337,18 +338,18 @@ class Device:
         finally:
             self.stream = engine_stream
 
-    def mark(self) -> Event:
-        """A point in the stream, behind all work submitted so far, for another stream to wait for once."""
+    def mark(self, stream: Any = None) -> Event:
+        """A point in a stream, by default the engine's, behind all that it was given, for another to wait for once."""
         try:
             event = self._spare.pop()
         except IndexError:
             event = self.event(timed=False)
-        return event.record()
+        return event.record(stream)
 
-    def wait_for(self, mark: Event) -> None:
-        """Makes the stream wait for a mark in another one."""
+    def wait_for(self, mark: Event, stream: Any = None) -> None:
+        """Makes a stream, by default the engine's, wait for a mark in another one."""
         with self._failures():
-            self.stream.wait_for_event(mark._handle)
+            (self.stream if stream is None else stream).wait_for_event(mark._handle)
         self._spare.append(mark)  # who waits already does not care what it marks next
 
     def event(self, timed: bool = True) -> Event:
@@ -363,10 +364,10 @@ class Event:
     def __init__(self, device: Device, handle: Any) -> None:
         self._device, self._handle = device, handle
 
-    def record(self) -> Event:
-        """Puts the point behind all work submitted so far."""
+    def record(self, stream: Any = None) -> Event:
+        """Puts the point behind all work submitted so far to a stream, by default the engine's."""
         with self._device._failures():
-            self._handle.record(self._device.stream)
+            self._handle.record(self._device.stream if stream is None else stream)
         return self
 
     def done(self) -> bool:
@@ -404,6 +405,7 @@ class Kernel:
     def __call__(self, grid: Sequence[int], block: Sequence[int], arguments: bytes, shared: int = 0) -> None:
         """Launches on the device's stream with packed arguments and bytes of dynamic shared memory."""
         self.device.activate()
+        self.device.launches += 1
         driver = self.device._driver
         try:
             if shared > self._dynamic:  # beyond 48 KiB in all a kernel must be told, once: all that there is
@@ -499,6 +501,7 @@ class Graph:
         if self._executable is None:
             raise EngineError("[cu32] expected a captured graph, got one whose capture was not finished")
         self.device.activate()
+        self.device.launches += 1
         _call("cuGraphLaunch", self._executable, self._stream)
 
     def __del__(self) -> None:

@@ -56,12 +56,13 @@ def count(precision: str, batch: int) -> dict[str, Any]:
     alpha.set_float32_precision(precision)
     engine: Any = alpha.engine("cu32")
 
+    x = alpha.tensor(np.zeros((batch, 32, 32, 3), np.float32), engine=engine)
+    y = alpha.tensor(np.zeros(batch, np.int64), engine=engine)
+
     def training(capture: bool = False, recompute: bool = False) -> Callable[[], Any]:
         alpha.manual_seed(0)
         net = nn.models.resnet18(10, dropout=0.0, recompute=recompute).to(engine).train()
         optimizer = optim.Adam(net.parameters())
-        x = alpha.tensor(np.zeros((batch, 32, 32, 3), np.float32), engine=engine)
-        y = alpha.tensor(np.zeros(batch, np.int64), engine=engine)
 
         def step(x: Any, y: Any) -> Any:
             loss = nn.functional.cross_entropy(net(x), y)

@@ -49,14 +49,18 @@ struct Stream {
     Clock clock;  // what comes before its next node
 };
 
+// A point in a stream. Who waits for an event waits for the point that it had then, whatever it is recorded to later.
+struct Mark {
+    CUstream stream;
+    bool passed = false;
+    double milliseconds = 0;
+};
+
 struct Event {
     bool timing = true;
-    bool recorded = false, passed = false;
-    unsigned long long record = 0;  // which of its records is the latest
-    CUstream stream = nullptr;
-    Capturing capture;  // where it was recorded in one
+    std::shared_ptr<Mark> mark;  // of the latest record
+    Capturing capture;           // where it was recorded in one
     Clock clock;
-    double milliseconds = 0;
 };
 
 std::recursive_mutex lock;
@@ -153,6 +157,19 @@ CUresult refuse_while_capturing(Stream& stream, const char* function) {
 Event* event_of(CUevent handle) {
     auto* event = (Event*)handle;
     return events.count(event) ? event : nullptr;
+}
+
+// Does the work before a mark.
+CUresult run_until(const Mark& mark) {
+    Stream* stream = stream_of(mark.stream);
+    if (!stream) return CUDA_SUCCESS;
+    if (CUresult error = refuse_while_capturing(*stream, "cuEventSynchronize")) return error;
+    while (!mark.passed && !stream->queue.empty()) {
+        Work work = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        if (CUresult error = work()) return error;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult no_event(const char* function) { return fail(CUDA_ERROR_INVALID_HANDLE, format("%s: no event", function)); }
@@ -272,7 +289,7 @@ API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
     Event* event = event_of(event_handle);
     if (!stream) return no_stream("cuStreamWaitEvent");
     if (!event) return no_event("cuStreamWaitEvent");
-    if (!event->recorded || stream == stream_of(event->stream)) return CUDA_SUCCESS;
+    if (!event->mark || stream == stream_of(event->mark->stream)) return CUDA_SUCCESS;
     if (event->capture) {
         Capture& capture = *event->capture;
         if (!capture.origin) return fail(CUDA_ERROR_INVALID_VALUE, "cuStreamWaitEvent: the event's capture is over");
@@ -293,7 +310,7 @@ API cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
         stream->capture->spoiled = true;
         return fail(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, "cuStreamWaitEvent: a captured stream waits for work that is not");
     }
-    return submit(handle, "cuStreamWaitEvent", [event_handle] { return cuEventSynchronize(event_handle); });
+    return submit(handle, "cuStreamWaitEvent", [mark = event->mark] { return mark->passed ? CUDA_SUCCESS : run_until(*mark); });
 }
 
 API cuStreamAttachMemAsync(CUstream, CUdeviceptr, size_t, unsigned) { return CUDA_SUCCESS; }
@@ -330,22 +347,16 @@ API cuEventRecord(CUevent handle, CUstream stream) {
     Hold hold;
     Event* event = event_of(handle);
     if (!event) return no_event("cuEventRecord");
-    event->recorded = true;
-    event->passed = false;
-    event->stream = stream;
-    unsigned long long number = ++event->record;
+    const auto mark = event->mark = std::make_shared<Mark>(Mark{stream});
     Stream* recorded = stream_of(stream);
     event->capture = recorded ? recorded->capture : nullptr;
     if (event->capture) {
         event->clock = recorded->clock;
         return CUDA_SUCCESS;
     }
-    return submit(stream, "cuEventRecord", [handle, number] {
-        Event* event = event_of(handle);  // it may be gone by then
-        if (event && event->record == number) {
-            event->passed = true;
-            event->milliseconds = now();
-        }
+    return submit(stream, "cuEventRecord", [mark] {
+        mark->passed = true;
+        mark->milliseconds = now();
         return CUDA_SUCCESS;
     });
 }
@@ -357,10 +368,11 @@ API cuEventQuery(CUevent handle) {
     Event* event = event_of(handle);
     if (!event) return no_event("cuEventQuery");
     if (event->capture) return fail(CUDA_ERROR_CAPTURED_EVENT, "cuEventQuery");
-    if (!event->recorded || event->passed) return CUDA_SUCCESS;
-    CUresult result = cuStreamQuery(event->stream);
+    const auto mark = event->mark;
+    if (!mark || mark->passed) return CUDA_SUCCESS;
+    CUresult result = cuStreamQuery(mark->stream);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) return result;
-    return event->passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return mark->passed ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 API cuEventSynchronize(CUevent handle) {
@@ -372,26 +384,18 @@ API cuEventSynchronize(CUevent handle) {
         event->capture->spoiled = true;
         return fail(CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize");
     }
-    if (!event->recorded || event->passed) return CUDA_SUCCESS;
-    Stream* stream = stream_of(event->stream);
-    if (!stream) return CUDA_SUCCESS;
-    if (CUresult error = refuse_while_capturing(*stream, "cuEventSynchronize")) return error;
-    while (!event->passed && !stream->queue.empty()) {
-        Work work = std::move(stream->queue.front());
-        stream->queue.pop_front();
-        if (CUresult error = work()) return error;
-    }
-    return CUDA_SUCCESS;
+    const auto mark = event->mark;
+    return !mark || mark->passed ? CUDA_SUCCESS : run_until(*mark);
 }
 
 API cuEventElapsedTime_v2(float* milliseconds, CUevent first, CUevent second) {
     Hold hold;
     Event *a = event_of(first), *b = event_of(second);
     if (!a || !b) return no_event("cuEventElapsedTime");
-    if (!a->timing || !b->timing || !a->recorded || !b->recorded)
+    if (!a->timing || !b->timing || !a->mark || !b->mark)
         return fail(CUDA_ERROR_INVALID_HANDLE, "cuEventElapsedTime of an event that was not recorded or keeps no time");
-    if (!a->passed || !b->passed) return CUDA_ERROR_NOT_READY;
-    *milliseconds = float(b->milliseconds - a->milliseconds);
+    if (!a->mark->passed || !b->mark->passed) return CUDA_ERROR_NOT_READY;
+    *milliseconds = float(b->mark->milliseconds - a->mark->milliseconds);
     return CUDA_SUCCESS;
 }
 
