@@ -76,7 +76,7 @@ class Uploader:
                 if room is None:
                     self._upload_in_turn(address + start, piece)
                 else:
-                    self._upload_beside(address + start, piece, room)
+                    self._upload_through(address + start, piece, room)
 
     def _upload_in_turn(self, address: int, piece: Array) -> None:
         """Behind all that the engine's stream has to do."""
@@ -85,7 +85,7 @@ class Uploader:
         self._device.upload(address, buffer[: piece.size])
         self._buffers[buffer.size].append((buffer, event.record()))
 
-    def _upload_beside(self, address: int, piece: Array, room: _Room) -> None:
+    def _upload_through(self, address: int, piece: Array, room: _Room) -> None:
         """At once, to a room; and to its place behind all that the engine's stream has to do."""
         device = self._device
         room.host[: piece.size] = piece
