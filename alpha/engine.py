@@ -735,6 +735,23 @@ class Engine(ABC):
         """d logits = scale * (probabilities - target); scale: (N,) gradients of the rows' losses."""
         return losses.cross_entropy_grad(self, probabilities, labels, scale, smoothing)
 
+    def cross_entropy_loss(
+        self, logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, smoothing: float, check: RangeCheck
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """All of a loss at once: ``cross_entropy``'s losses ("none"), or their "sum" or "mean".
+
+        Rows whose label is ``ignore_index`` count nothing. Also returns the probabilities, the labels as
+        ``cross_entropy_loss_grad`` follows them, in memory of their own, and the factor of the gradient. A label out of
+        range is as in ``check_range``. None, as here, leaves the loss to be put together from other operations.
+        """
+        return None
+
+    def cross_entropy_loss_grad(
+        self, grad: Tensor, probabilities: Tensor, followed: Tensor, factor: Tensor, smoothing: float
+    ) -> Tensor:
+        """The gradient (N, C) for the logits; ``grad``: () or (N,), as the loss was."""
+        return losses.cross_entropy_loss_grad(self, grad, probabilities, followed, factor, smoothing)
+
     def nll_loss(
         self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
     ) -> tuple[Tensor, Tensor, Tensor | float]:

@@ -35,14 +35,16 @@ class CheckOperations(DeviceEngine):
         out = self.empty(index.shape, int64)
         if count:
             source = self.dense(index, tuple(range(index.ndim)))
-            flag = self._flag(check) if self.checking else None
+            flag = self.flag(check)
             grid = self.blocks(count, 256)
             bounds = (count, low, high, ignore or 0, ignore is not None)
             self.launch(SOURCES[0], "check_range", grid, 256, source, out, *bounds, flag)
         return out
 
-    def _flag(self, check: RangeCheck) -> Tensor:
-        """The flag of an error, as a tensor of one element."""
+    def flag(self, check: RangeCheck) -> Tensor | None:
+        """The flag of an error, as a tensor of one element; None where nothing is checked."""
+        if not self.checking:
+            return None
         if self._flags is None:
             self._flag_of, self._lasting = {}, set()
             self._flags = self.empty((FLAGS,), int64)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from alpha.cu32.base import DeviceEngine, c_type, of_reals
+from alpha.cu32.base import c_type, of_reals
+from alpha.cu32.checks import CheckOperations
 from alpha.cu32.compiler import Source
+from alpha.dtypes import int64, is_stored
+from alpha.engine import RangeCheck
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
 
@@ -16,7 +19,11 @@ LONG_ROW = 1024
 """Classes from which a whole block works on a row instead of a warp at most."""
 
 
-class LossOperations(DeviceEngine):
+_REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
+"""The kernels' numbers of them."""
+
+
+class LossOperations(CheckOperations):
     """A label out of range, which the functions check, gives NaN and is never followed."""
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -40,8 +47,57 @@ class LossOperations(DeviceEngine):
             )
         return losses, probabilities
 
+    def cross_entropy_loss(
+        self, logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, smoothing: float, check: RangeCheck
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        rows, columns = logits.shape
+        if not rows or is_stored(logits.dtype):
+            return None
+        shape = (rows,) if reduction == "none" else ()
+        loss, probabilities = self.empty(shape, logits.dtype), self.empty(logits.shape, logits.dtype)
+        followed, factor = self.empty((rows,), int64), self.empty((), logits.dtype)
+        x = logits if columns == 1 or logits.strides[1] == 1 else self.dense(logits, (0, 1))
+        lanes = _lanes(columns)
+        totals = self.scratch(16 * -(-rows // (BLOCK // lanes)))
+        self._launch_rows(
+            "cross_entropy_loss",
+            x,
+            labels,
+            loss,
+            probabilities,
+            followed,
+            factor,
+            totals,
+            totals.address + totals.nbytes // 2,
+            self._counter(),
+            self.flag(check),
+            rows,
+            columns,
+            x.strides[0],
+            labels.strides[0],
+            ignore_index,
+            np.float64(smoothing),
+            np.int32(_REDUCTIONS[reduction]),
+        )
+        return loss, probabilities, followed, factor
+
+    def _counter(self) -> Tensor:
+        """A counter of blocks, 0 between launches; of one stream, whose kernels run one after another."""
+        return self.constant(("losses.counter", self.device.stream), lambda: np.zeros(1, np.int32))
+
     def cross_entropy_grad(self, probabilities: Tensor, labels: Tensor, scale: Tensor, smoothing: float) -> Tensor:
         _check("cross_entropy_grad", probabilities, labels)
+        return self._gradient(probabilities, labels, scale, None, smoothing)
+
+    def cross_entropy_loss_grad(
+        self, grad: Tensor, probabilities: Tensor, followed: Tensor, factor: Tensor, smoothing: float
+    ) -> Tensor:
+        return self._gradient(probabilities, followed, grad, factor, smoothing)
+
+    def _gradient(
+        self, probabilities: Tensor, labels: Tensor, scale: Tensor, factor: Tensor | None, smoothing: float
+    ) -> Tensor:
+        """That of rows' losses, each with a scale of its own or all with one."""
         rows, columns = probabilities.shape
         out = self.empty((rows, columns), probabilities.dtype)
         if out.numel():
@@ -51,11 +107,12 @@ class LossOperations(DeviceEngine):
                 self.dense(probabilities, (0, 1)),
                 labels,
                 scale,
+                factor,
                 out,
                 rows,
                 columns,
                 labels.strides[0],
-                scale.strides[0],
+                scale.strides[0] if scale.ndim else 0,
                 kind(smoothing / columns),
                 kind(1 - smoothing),
             )
@@ -64,9 +121,14 @@ class LossOperations(DeviceEngine):
     def _launch_rows(self, kernel: str, x: Tensor, *arguments: object) -> None:
         """Runs a kernel with as many lanes per row as its length is worth."""
         rows, columns = x.shape
-        lanes = BLOCK if columns >= LONG_ROW else min(WARP, 1 << max(columns - 1, 0).bit_length())
+        lanes = _lanes(columns)
         source = Source("losses", REAL=c_type(x.dtype))
         self.launch(source, kernel, -(-rows // (BLOCK // lanes)), BLOCK, x, *arguments, np.int32(lanes))
+
+
+def _lanes(columns: int) -> int:
+    """Threads of a row."""
+    return BLOCK if columns >= LONG_ROW else min(WARP, 1 << max(columns - 1, 0).bit_length())
 
 
 def _check(function: str, rows: Tensor, labels: Tensor) -> None:

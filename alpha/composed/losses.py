@@ -52,6 +52,17 @@ def cross_entropy_grad(
     return do("where", is_label, hot, do("mul", others, factor))
 
 
+def cross_entropy_loss_grad(
+    engine: Engine, grad: Tensor, probabilities: Tensor, followed: Tensor, factor: Tensor, smoothing: float
+) -> Tensor:
+    """That of every row's loss; rows with the label -1 get zeros."""
+    do = engine.elementwise
+    scale = do("mul", do("mul", grad, factor), filled(engine, followed.shape, 1, grad.dtype))
+    kept = do("ge", followed, 0)
+    found = engine.cross_entropy_grad(probabilities, do("where", kept, followed, 0), scale, smoothing)
+    return do("where", _column(kept), found, 0.0)
+
+
 def nll_loss(
     engine: Engine, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
 ) -> tuple[Tensor, Tensor, Tensor | float]:

@@ -56,10 +56,42 @@ class CrossEntropy(Function):
         """grad * (p - target); p is the softmax of its own logarithm, which is the logits but for a number."""
         probabilities, labels = self.saved
         p = softmax(self.argument_in_graph(0, elementwise.log(probabilities.detach())), -1)
-        classes = probabilities.shape[1]
-        target = one_hot(labels.long(), classes).to(p.dtype) * (1 - self.smoothing) + self.smoothing / classes
-        found: Tensor = (p - target) * reshape(grad, (-1, 1))
+        found: Tensor = (p - _smoothed(labels, p, self.smoothing)) * reshape(grad, (-1, 1))
         return found
+
+
+class CrossEntropyLoss(Function):
+    """The rows' -log softmax(logits)[label], or their sum or mean, where an engine has them at once."""
+
+    fresh = True
+
+    smoothing: float
+
+    @classmethod
+    def of(
+        cls, logits: Tensor, labels: Tensor, ignore_index: int, reduction: str, smoothing: float, check: RangeCheck
+    ) -> Tensor | None:
+        """The loss, in the graph where the logits are; None where the engine leaves it to others."""
+        edges = edges_of((logits,))
+        found = logits.storage.engine.cross_entropy_loss(logits, labels, ignore_index, reduction, smoothing, check)
+        if found is None or edges is None:
+            return None if found is None else found[0]
+        loss, *saved = found
+        function = cls()
+        function.smoothing = smoothing
+        return function.record(edges, saved, loss)
+
+    def backward(self, grad: Tensor) -> Tensor:
+        probabilities, followed, factor = self.saved
+        return grad.engine.cross_entropy_loss_grad(grad, probabilities, followed, factor, self.smoothing)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        """As that of the rows' losses; rows that were ignored have the label -1."""
+        probabilities, followed, factor = self.saved
+        kept = reshape(followed >= 0, (-1, 1))
+        p = softmax(self.argument_in_graph(0, elementwise.log(probabilities.detach())), -1)
+        target = _smoothed(where(followed >= 0, followed, 0), p, self.smoothing)
+        return where(kept, (p - target) * reshape(grad * factor, (-1, 1)), 0.0)
 
 
 class NegativeLogLikelihood(Function):
@@ -92,6 +124,13 @@ class NegativeLogLikelihood(Function):
         places = one_hot(where(kept, followed, 0), self.classes).bool() & reshape(kept, (-1, 1))
         scaled = reshape(grad * self.factor, (-1, 1))
         return where(places, -scaled, 0.0)
+
+
+def _smoothed(labels: Tensor, p: Tensor, smoothing: float) -> Tensor:
+    """The target distribution of labels in range, as the probabilities ``p`` are."""
+    classes = p.shape[1]
+    target: Tensor = one_hot(labels.long(), classes).to(p.dtype) * (1 - smoothing) + smoothing / classes
+    return target
 
 
 @pointwise
@@ -144,8 +183,12 @@ def cross_entropy(
     if isinstance(target, Tensor) and is_float(target.dtype):
         return _of_probabilities(name, input, target, weight, ignore_index, reduction, label_smoothing)
     _check_classes(name, input, target, weight)
-    rows, labels, kept = _rows(name, input, target, ignore_index)
     losses: Tensor
+    if weight is None:
+        loss = _at_once(name, input, target, ignore_index, reduction, label_smoothing)
+        if loss is not None:
+            return loss
+    rows, labels, kept = _rows(name, input, target, ignore_index)
     if weight is not None and label_smoothing > 0:
         log_p = log_softmax(rows, -1)
         smooth = -(log_p * weight).sum(-1) * (label_smoothing / rows.shape[1])
@@ -155,6 +198,18 @@ def cross_entropy(
         if weight is not None:
             losses = losses * _of_class(weight, labels, kept)
     return _reduce_rows(losses, labels, kept, weight, target, reduction)
+
+
+def _at_once(
+    name: str, input: Tensor, target: Tensor, ignore_index: int, reduction: str, smoothing: float
+) -> Tensor | None:
+    """The loss without weights by one operation, where the engine has it."""
+    ignored, classes = whole(name, "ignore_index", ignore_index), input.shape[-1]
+    logits, labels = input, target.detach()
+    if target.ndim != 1:
+        logits, labels = reshape(logits, (-1, classes)), reshape(labels, (-1,))
+    loss = CrossEntropyLoss.of(logits, labels, ignored, reduction, smoothing, _range(name, classes))
+    return loss if loss is None or reduction != "none" or target.ndim == 1 else reshape(loss, target.shape)
 
 
 def _of_probabilities(

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alpha.engine import Engine
+from alpha import functions as F
+from alpha.cu32.base import DeviceEngine
+from alpha.engine import Engine, RangeCheck
+from alpha.errors import ArgumentError
 
 Array = np.ndarray[Any, Any]
 
@@ -99,3 +102,54 @@ def test_no_rows(cu32: Engine) -> None:
     losses, p = cu32.cross_entropy(logits, labels, 0.0)
     assert losses.shape == (0,) and p.shape == (0, 3)
     assert cu32.cross_entropy_grad(p, labels, losses, 0.0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (700, 3), (37, 10), (300, 1025), (5, 2311)])
+def test_a_loss_at_once(cu32: Engine, rng: np.random.Generator, rows: int, columns: int, reduction: str) -> None:
+    """Its parts and gradient; some rows are ignored, one of infinite logits among them; twice, with the same bits."""
+    logits, labels = 3 * rng.standard_normal((rows, columns)), rng.integers(0, columns, rows)
+    labels[::3] = 10_000
+    if rows > 3:
+        logits[3] = np.inf
+    kept = labels != 10_000
+    grad = rng.standard_normal(rows if reduction == "none" else ())
+    check = RangeCheck(ArgumentError, "{value} at {position}")
+    given = [cu32.from_numpy(x) for x in (logits, np.repeat(labels, 2), grad)]
+    runs = []
+    for _ in range(2):
+        found = cu32.cross_entropy_loss(given[0], given[1].strided(0, (rows,), (2,)), 10_000, reduction, 0.1, check)
+        assert found is not None
+        loss, *saved = found
+        runs.append([loss, *saved, cu32.cross_entropy_loss_grad(given[2], *saved, 0.1)])
+    for one, other in zip(*runs, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    loss, _, followed, factor, dx = runs[0]
+    np.testing.assert_array_equal(followed.numpy(), np.where(kept, labels, -1))
+    losses, p = definition(np.where(kept[:, None], logits, 0), np.where(kept, labels, 0), 0.1)
+    losses, share = losses * kept, 1.0
+    if reduction != "none":
+        count = kept.sum() if reduction == "mean" else 1
+        share = 1 / count if count else np.inf
+        losses = losses.sum() / count if count else np.nan
+    np.testing.assert_allclose(loss.numpy(), losses, rtol=1e-12)
+    np.testing.assert_allclose(factor.numpy(), share, rtol=1e-15)
+    target = 0.9 * np.eye(columns)[np.where(kept, labels, 0)] + 0.1 / columns
+    with np.errstate(invalid="ignore"):  # where no row counts
+        expected = (grad[:, None] if grad.ndim else grad) * np.where(kept[:, None], (p - target) * share, 0)
+    np.testing.assert_allclose(dx.numpy(), expected, rtol=1e-9, atol=1e-14)
+
+
+def test_a_loss_at_once_is_one_launch_and_names_the_first_wrong_label(
+    cu32: DeviceEngine,
+) -> None:
+    x, y = cu32.from_numpy(np.zeros((600, 10), np.float32)), np.arange(600) % 10
+    F.cross_entropy(x, cu32.from_numpy(y))
+    before = cu32.device.launches
+    F.cross_entropy(x, cu32.from_numpy(y))
+    assert cu32.device.launches == before + 1
+    y[[417, 5]] = 10, -3
+    loss = F.cross_entropy(x, cu32.from_numpy(y))
+    with pytest.raises(ArgumentError, match=r"^\[cross_entropy\] expected labels in 0..9 .* got -3 at row 5"):
+        loss.item()
+    cu32.synchronize()  # and only once
