@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from alpha.cu32.base import c_type, of_reals
 from alpha.cu32.checks import CheckOperations
 from alpha.cu32.compiler import Source
-from alpha.dtypes import int64, is_stored
+from alpha.dtypes import float64, int64, is_stored
 from alpha.engine import RangeCheck
 from alpha.errors import ShapeError
 from alpha.tensor import Tensor
@@ -21,6 +23,17 @@ LONG_ROW = 1024
 
 _REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
 """The kernels' numbers of them."""
+
+
+class _Results(NamedTuple):
+    """Where kernels leave a loss: in the order of their arguments."""
+
+    loss: Tensor
+    followed: Tensor
+    factor: Tensor
+    losses_of_blocks: Tensor
+    rows_of_blocks: Tensor
+    counter: Tensor
 
 
 class LossOperations(CheckOperations):
@@ -53,23 +66,16 @@ class LossOperations(CheckOperations):
         rows, columns = logits.shape
         if not rows or is_stored(logits.dtype):
             return None
-        shape = (rows,) if reduction == "none" else ()
-        loss, probabilities = self.empty(shape, logits.dtype), self.empty(logits.shape, logits.dtype)
-        followed, factor = self.empty((rows,), int64), self.empty((), logits.dtype)
+        probabilities = self.empty(logits.shape, logits.dtype)
         x = logits if columns == 1 or logits.strides[1] == 1 else self.dense(logits, (0, 1))
-        lanes = _lanes(columns)
-        totals = self.scratch(16 * -(-rows // (BLOCK // lanes)))
+        results = self._results(x, reduction, -(-rows // (BLOCK // _lanes(columns))))
         self._launch_rows(
             "cross_entropy_loss",
             x,
             labels,
-            loss,
+            results.loss,
             probabilities,
-            followed,
-            factor,
-            totals,
-            totals.address + totals.nbytes // 2,
-            self._counter(),
+            *results[1:],
             self.flag(check),
             rows,
             columns,
@@ -79,7 +85,36 @@ class LossOperations(CheckOperations):
             np.float64(smoothing),
             np.int32(_REDUCTIONS[reduction]),
         )
-        return loss, probabilities, followed, factor
+        return results.loss, probabilities, results.followed, results.factor
+
+    def nll_loss(
+        self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
+    ) -> tuple[Tensor, Tensor, Tensor | float]:
+        count, columns = rows.shape
+        if not count or is_stored(rows.dtype):
+            return super().nll_loss(rows, labels, ignore_index, reduction, check)
+        grid = -(-count // BLOCK)
+        results, sizes = self._results(rows, reduction, grid), (count, columns, *rows.strides, labels.strides[0])
+        last = (ignore_index, np.int32(_REDUCTIONS[reduction]))
+        self.launch(_source(rows), "nll_loss", grid, BLOCK, rows, labels, *results, self.flag(check), *sizes, *last)
+        return results.loss, results.followed, results.factor
+
+    def nll_loss_grad(self, grad: Tensor, followed: Tensor, factor: Tensor | float, classes: int) -> Tensor:
+        if not isinstance(factor, Tensor) or is_stored(grad.dtype):
+            return super().nll_loss_grad(grad, followed, factor, classes)
+        out = self.empty((followed.shape[0], classes), grad.dtype)
+        step = grad.strides[0] if grad.ndim else 0
+        tensors, grid = (followed, grad, factor, out), self.blocks(out.numel(), BLOCK)
+        self.launch(_source(out), "nll_loss_grad", grid, BLOCK, *tensors, *out.shape, step)
+        return out
+
+    def _results(self, rows: Tensor, reduction: str, blocks: int) -> _Results:
+        """Memory for a loss of so many rows by so many blocks."""
+        count = rows.shape[0]
+        loss = self.empty((count,) if reduction == "none" else (), rows.dtype)
+        totals = [self.empty((blocks,), dtype) for dtype in (float64, int64)]
+        followed, factor = self.empty((count,), int64), self.empty((), rows.dtype)
+        return _Results(loss, followed, factor, totals[0], totals[1], self._counter())
 
     def _counter(self) -> Tensor:
         """A counter of blocks, 0 between launches; of one stream, whose kernels run one after another."""
@@ -122,8 +157,11 @@ class LossOperations(CheckOperations):
         """Runs a kernel with as many lanes per row as its length is worth."""
         rows, columns = x.shape
         lanes = _lanes(columns)
-        source = Source("losses", REAL=c_type(x.dtype))
-        self.launch(source, kernel, -(-rows // (BLOCK // lanes)), BLOCK, x, *arguments, np.int32(lanes))
+        self.launch(_source(x), kernel, -(-rows // (BLOCK // lanes)), BLOCK, x, *arguments, np.int32(lanes))
+
+
+def _source(x: Tensor) -> Source:
+    return Source("losses", REAL=c_type(x.dtype))
 
 
 def _lanes(columns: int) -> int:

@@ -107,45 +107,93 @@ struct Total {
 
 enum Reduction { NONE, SUM, MEAN };
 
-// The losses, their sum or their mean, with p as above, which may be null. followed: the labels in range, -1 of rows to
-// ignore; factor: what the gradient of a row's loss is multiplied by. losses_of and rows_of: partial totals of each block;
-// counter: 0 before and after; flag: see checks.cuh, or null.
+// How rows' losses become a loss. followed: the labels in range, -1 of rows to ignore; factor: what the gradient of a row's
+// loss is multiplied by. losses_of and rows_of: partial totals of each block; counter: 0 before and after; flag: see
+// checks.cuh, or null.
+struct Losses {
+    T *losses, *factor;
+    int64* followed;
+    double* losses_of;
+    int64* rows_of;
+    unsigned* counter;
+    uint64* flag;
+    int64 ignore;
+    int reduction;
+
+    // A label that may be followed; `counts` tells whether its row does.
+    __device__ __forceinline__ int64 checked(int64 label, int64 row, int64 columns, bool& counts) const {
+        counts = label != ignore;
+        if (!counts) return 0;
+        if (label >= 0 && label < columns) return label;
+        if (flag) atomicMin(flag, report(row, label));
+        return 0;
+    }
+
+    // Every thread of the block calls it; those that `tell` have a row, and its loss where it counts.
+    __device__ __forceinline__ void finish(Total& total, bool tells, int64 row, bool counts, int64 label, T loss) const {
+        if (!counts) loss = 0;
+        if (tells) followed[row] = counts ? label : -1;
+        if (reduction == NONE) {
+            if (tells) losses[row] = loss;
+            if (blockIdx.x == 0 && threadIdx.x == 0) *factor = 1;
+            return;
+        }
+        total.sum(loss, counts);
+        if (threadIdx.x == 0) losses_of[blockIdx.x] = total.losses[0], rows_of[blockIdx.x] = total.rows[0];
+        if (!is_last_block(counter, gridDim.x, &total.last)) return;
+        double sum = 0;
+        int64 count = 0;
+        for (unsigned block = threadIdx.x; block < gridDim.x; block += BLOCK) {
+            sum += __ldcg(losses_of + block);
+            count += __ldcg(rows_of + block);
+        }
+        total.sum(sum, count);
+        if (threadIdx.x != 0) return;
+        const double divisor = reduction == MEAN ? (double)total.rows[0] : 1.0;
+        *losses = (T)(total.losses[0] / divisor);
+        *factor = (T)(1 / divisor);
+    }
+};
+
+// The losses, their sum or their mean, with p as above.
 extern "C" __global__ void __launch_bounds__(BLOCK, 2) cross_entropy_loss(
     const T* x, const int64* labels, T* losses, T* p, int64* followed, T* factor, double* losses_of, int64* rows_of,
     unsigned* counter, uint64* flag, int64 rows, int64 columns, int64 x_step, int64 label_step, int64 ignore,
     double smoothing, int reduction, int lanes
 ) {
     __shared__ Total total;
+    const Losses all = {losses, factor, followed, losses_of, rows_of, counter, flag, ignore, reduction};
     const Row row(rows, lanes);
     const bool tells = row.there && row.lane == 0;
-    int64 label = tells ? labels[row.row * label_step] : 0;
-    const bool counts = tells && label != ignore;
-    if (counts && (label < 0 || label >= columns)) {
-        if (flag) atomicMin(flag, report(row.row, label));
-        label = 0;
+    bool counts = false;
+    const int64 label = tells ? all.checked(labels[row.row * label_step], row.row, columns, counts) : 0;
+    const T loss = row.loss(x, p, label, columns, x_step, smoothing, lanes);
+    all.finish(total, tells, row.row, counts, label, loss);
+}
+
+// The same of -x[row][label]: a thread has a row.
+extern "C" __global__ void __launch_bounds__(BLOCK) nll_loss(
+    const T* x, const int64* labels, T* losses, int64* followed, T* factor, double* losses_of, int64* rows_of,
+    unsigned* counter, uint64* flag, int64 rows, int64 columns, int64 x_row, int64 x_column, int64 label_step, int64 ignore,
+    int reduction
+) {
+    __shared__ Total total;
+    const Losses all = {losses, factor, followed, losses_of, rows_of, counter, flag, ignore, reduction};
+    const int64 row = (int64)blockIdx.x * BLOCK + threadIdx.x;
+    const bool tells = row < rows;
+    bool counts = false;
+    const int64 label = tells ? all.checked(labels[row * label_step], row, columns, counts) : 0;
+    all.finish(total, tells, row, counts, label, counts ? -x[row * x_row + label * x_column] : (T)0);
+}
+
+// dx = -scale[row] * each where the column is the row's label, and else 0; dense.
+extern "C" __global__ void __launch_bounds__(BLOCK) nll_loss_grad(
+    const int64* followed, const T* scale, const T* each, T* dx, int64 rows, int64 columns, int64 scale_step
+) {
+    GRID_STRIDE(i, rows * columns) {
+        const int64 row = i / columns;
+        dx[i] = i - row * columns == followed[row] ? -(scale[row * scale_step] * *each) : (T)0;
     }
-    T loss = row.loss(x, p, counts ? label : 0, columns, x_step, smoothing, lanes);
-    if (!counts) loss = 0;
-    if (tells) followed[row.row] = counts ? label : -1;
-    if (reduction == NONE) {
-        if (tells) losses[row.row] = loss;
-        if (blockIdx.x == 0 && threadIdx.x == 0) *factor = 1;
-        return;
-    }
-    total.sum(loss, counts);
-    if (threadIdx.x == 0) losses_of[blockIdx.x] = total.losses[0], rows_of[blockIdx.x] = total.rows[0];
-    if (!is_last_block(counter, gridDim.x, &total.last)) return;
-    double sum = 0;
-    int64 count = 0;
-    for (unsigned block = threadIdx.x; block < gridDim.x; block += BLOCK) {
-        sum += __ldcg(losses_of + block);
-        count += __ldcg(rows_of + block);
-    }
-    total.sum(sum, count);
-    if (threadIdx.x != 0) return;
-    const double divisor = reduction == MEAN ? (double)total.rows[0] : 1.0;
-    *losses = (T)(total.losses[0] / divisor);
-    *factor = (T)(1 / divisor);
 }
 
 // dx = scale[row] * each * (p - everywhere - (at_label where the column is the label)); all dense but the steps given. An

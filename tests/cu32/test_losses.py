@@ -140,14 +140,38 @@ def test_a_loss_at_once(cu32: Engine, rng: np.random.Generator, rows: int, colum
     np.testing.assert_allclose(dx.numpy(), expected, rtol=1e-9, atol=1e-14)
 
 
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+@pytest.mark.parametrize("rows, columns", [(1, 1), (700, 3), (1025, 10), (5, 2311)])
+def test_a_likelihood_at_once(cu32: Engine, rng: np.random.Generator, rows: int, columns: int, reduction: str) -> None:
+    """Of rows that lie across; an ignored one is infinite."""
+    x, labels = rng.standard_normal((columns, rows)), rng.integers(0, columns, rows)
+    labels[::3], x[:, ::3] = -7, np.inf
+    kept = labels != -7
+    grad = rng.standard_normal(rows if reduction == "none" else ())
+    check = RangeCheck(ArgumentError, "{value} at {position}")
+    across = cu32.from_numpy(x).strided(0, (rows, columns), (1, rows))
+    loss, followed, factor = cu32.nll_loss(across, cu32.from_numpy(labels), -7, reduction, check)
+    count = kept.sum() if reduction == "mean" else 1
+    losses = np.where(kept, -x[np.maximum(labels, 0), np.arange(rows)], 0)
+    if reduction != "none":
+        losses = losses.sum() / count if count else np.nan
+    np.testing.assert_allclose(loss.numpy(), losses, rtol=1e-12)
+    dx = cu32.nll_loss_grad(cu32.from_numpy(grad), followed, factor, columns)
+    expected = np.zeros((rows, columns))
+    if kept.any():
+        expected[kept, labels[kept]] = -(grad[kept] if grad.ndim else grad) / count
+    np.testing.assert_allclose(dx.numpy(), expected, rtol=1e-14)
+
+
 def test_a_loss_at_once_is_one_launch_and_names_the_first_wrong_label(
     cu32: DeviceEngine,
 ) -> None:
     x, y = cu32.from_numpy(np.zeros((600, 10), np.float32)), np.arange(600) % 10
-    F.cross_entropy(x, cu32.from_numpy(y))
-    before = cu32.device.launches
-    F.cross_entropy(x, cu32.from_numpy(y))
-    assert cu32.device.launches == before + 1
+    for function in (F.cross_entropy, F.nll_loss):
+        function(x, cu32.from_numpy(y))
+        before = cu32.device.launches
+        function(x, cu32.from_numpy(y))
+        assert cu32.device.launches == before + 1
     y[[417, 5]] = 10, -3
     loss = F.cross_entropy(x, cu32.from_numpy(y))
     with pytest.raises(ArgumentError, match=r"^\[cross_entropy\] expected labels in 0..9 .* got -3 at row 5"):
