@@ -113,6 +113,11 @@ def _tap_run(axis: Axis, taps: range) -> TapRun:
     return TapRun(first, stop - first, column, len(taps), met, int(new.sum()), int(held.max(initial=1)))
 
 
+def _run_array(axis: Axis) -> np.ndarray[Any, Any]:
+    """(runs, 4) int32 for a kernel: output, positions, column, taps."""
+    return np.array([run[:4] for run in tap_runs(axis)], np.int32)
+
+
 @dataclass(frozen=True)
 class Walk:
     """What the blocks of one tile of channels do together: a sum over filter rows and runs of taps.
@@ -211,7 +216,7 @@ class WindowGradient(TilesGradient):
 
     def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[TilePlan]:
         kernels = (Covered(kernel, self.lengths(problem, kernel)) for kernel in self.kernels(problem, chip))
-        return [_own(plan) for plan in costs.plans(problem, chip, self.name, kernels, parts)]
+        return [_window_plan(plan) for plan in costs.plans(problem, chip, self.name, kernels, parts)]
 
     def source(self, plan: TilePlan) -> Source:
         return _source(self.file, plan.tile, taps_of_run(plan.problem.geometry.columns), _wide(plan.problem))
@@ -233,7 +238,7 @@ class WindowGradient(TilesGradient):
         made, g = _launch(self, plan), plan.problem.geometry
         held = [
             engine.constant(("runs", g.rows), tables.by_tap(g.rows).array),
-            engine.constant(("tap runs", g.columns), lambda: np.array([run[:4] for run in tap_runs(g.columns)], np.int32)),
+            engine.constant(("tap runs", g.columns), lambda: _run_array(g.columns)),
         ]
         constants: list[int | bytes] = [*[table.address for table in held], made.sizes]
         return Launch(made.source, self.file, made.grid, plan.tile.threads, 3, constants, shared=made.shared), held
@@ -267,7 +272,7 @@ def _wide(problem: Problem) -> bool:
     return problem.wide or 2 * DEPTH * max(problem.x_strides[0], problem.y_strides[0]) >= WIDE
 
 
-def _own(plan: TilePlan) -> WindowPlan:
+def _window_plan(plan: TilePlan) -> WindowPlan:
     """The same plan of a walk, whose steps are of several taps but of fewer at the edges."""
     problem, tile = plan.problem, plan.tile
     across, down = _tiles(problem, tile)
@@ -290,10 +295,11 @@ def _shared_bytes(walk: Walk, tile: Tile) -> int:
 
 
 def _kernel(chip: Chip, tile: Tile, walk: Walk, load: str) -> Kernel:
-    """A mean step's cycles: of its products, of its panels through shared memory, or until the cache has brought them."""
+    """As long as a mean step's products take, or its reads of shared memory, or until the caches have brought it."""
     steps = max(1, walk.total)
     panels, taps = walk.panel_bytes(tile) / steps, walk.met / steps
-    rate = min(RATES[load], 0.9 * tf32.PEAK.get(chip.capability, tf32.OTHER_PEAK) / (3 if load == tf32.THREEFOLD else 1))
+    count = 3 if load == tf32.THREEFOLD else 1
+    rate = min(RATES[load], 0.9 * tf32.PEAK.get(chip.capability, tf32.OTHER_PEAK) / count)
     across = tf32.THREADS // WARP * WARP_ROWS // tile.rows  # warps side by side
     # A warp reads 32 elements at once, of the 64 output channels by 8 terms once, of its input channels for each tap.
     fragments = (WARP_ROWS + taps * tile.columns / across) * 8 / WARP

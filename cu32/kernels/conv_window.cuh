@@ -1,9 +1,10 @@
-// Sk-dilated-V2 on the tensor cores by sliding windows. A block owns up to TAPS neighbouring taps of one filter row, for a tile of
-// output by input channels. It walks along the rows of the output, DEPTH images at a time: a step is one position of these images.
-// One panel of dy serves all taps there. Of x it takes a panel for each column under the taps, its window; the next position's
-// window has most of them too, so that a step brings only the columns which are new. Columns of the padding are not there: a tap
-// that would meet one is left out of the step. Channels are multiples of four, and addresses of 16 bytes. Macros: KERNEL, its
-// name; PRODUCTS, see tensor_core.cuh; TILE_ROWS (output channels), TILE_COLUMNS (input channels), TAPS, OFFSET (see tile.cuh).
+// Sk-dilated-V2 on the tensor cores by sliding windows. A block owns up to TAPS neighbouring taps of one filter row, for a tile
+// of output by input channels. It walks along the rows of the output, DEPTH images at a time: a step is one position of these
+// images. One panel of dy serves all taps there. Of x it takes a panel for each column under the taps, its window; the next
+// position's window has most of them too, so that a step brings only the columns which are new. Columns of the padding are not
+// there: a tap that would meet one is left out of the step. Channels are multiples of four, and addresses of 16 bytes. Macros:
+// KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS (output channels), TILE_COLUMNS (input channels), TAPS, OFFSET
+// (see tile.cuh).
 #pragma once
 #include "tensor_core.cuh"
 #include "tile.cuh"
@@ -58,7 +59,10 @@ struct Window {
         column = run.column;
         return true;
     }
-    __device__ __forceinline__ int slot(int number) const { return number < (int)sizes.slots ? number : number - (int)sizes.slots; }
+    // The ring's slot of a number that may be beyond its end.
+    __device__ __forceinline__ int slot(int number) const {
+        return number < (int)sizes.slots ? number : number - (int)sizes.slots;
+    }
 };
 
 // The copies. Of a panel this thread brings four channels of every ROUND-th image.
@@ -67,17 +71,18 @@ struct WindowFeed {
     float* const ring;
     const int x_images, y_images;  // 0 where the thread's channels are not there
     Window window;
-    int image, next, fill;         // the first of a step's images; the first column that a row has not brought; the slot for it
-    OFFSET x_row, y_place;         // where column 0 of x's row is, and the position of dy, at this thread's first channel and image
+    int image, next, fill;         // first of a step's images; first column that a row has not brought; the slot for it
+    OFFSET x_row, y_place;         // of this thread's first channel and image: column 0 of x's row, the position of dy
 
-    __device__ __forceinline__ WindowFeed(const float* x, const float* y, float* ring, const Window& window, const Run& down, int line,
-                                          int x_width, int y_width)
+    __device__ __forceinline__ WindowFeed(const float* x, const float* y, float* ring, const Window& window, const Run& down,
+                                          int line, int x_width, int y_width)
         : x(x), y(y), ring(ring), x_images(XPanel::edge() < x_width ? (int)window.sizes.images : 0),
           y_images(DyPanel::edge() < y_width ? (int)window.sizes.images : 0), window(window), next(0), fill(0) {
         const Sliding& sizes = window.sizes;
         const int chunks = ceil_div((int)sizes.images, DEPTH), row = line / chunks;
         image = (line - row * chunks) * DEPTH;
-        x_row = (OFFSET)(down.source * sizes.x_row + row * sizes.x_step_row + (image + XPanel::depth()) * sizes.x_image + XPanel::edge());
+        x_row = (OFFSET)(down.source * sizes.x_row + row * sizes.x_step_row + (image + XPanel::depth()) * sizes.x_image +
+                         XPanel::edge());
         y_place = (OFFSET)((down.output + row) * sizes.y_row + (window.run.output + window.position) * sizes.y_column +
                            (image + DyPanel::depth()) * sizes.y_image + DyPanel::edge());
     }
@@ -88,7 +93,8 @@ struct WindowFeed {
         if (next < window.column) next = window.column;
 #pragma unroll 1
         for (; next < end; ++next) {
-            bring<XPanel>(ring + fill * XPanel::FLOATS, x + (x_row + next * (OFFSET)window.sizes.x_column), window.sizes.x_image, x_images);
+            const float* column = x + (x_row + next * (OFFSET)window.sizes.x_column);
+            bring<XPanel>(ring + fill * XPanel::FLOATS, column, window.sizes.x_image, x_images);
             fill = window.slot(fill + 1);
         }
         advance();
@@ -99,7 +105,8 @@ struct WindowFeed {
     __device__ __forceinline__ void bring(float* panel, const float* from, int64 step, int images) const {
 #pragma unroll
         for (int i = 0; i < Panel::PIECES; ++i)
-            cp_async16_zfill(Panel::piece(panel, i), from + i * Panel::ROUND * step, image + Panel::depth() + i * Panel::ROUND < images);
+            cp_async16_zfill(Panel::piece(panel, i), from + i * Panel::ROUND * step,
+                             image + Panel::depth() + i * Panel::ROUND < images);
     }
 
     __device__ __forceinline__ void advance() {
@@ -135,7 +142,9 @@ struct WindowSums {
     static __device__ __forceinline__ int warp_column() { return threadIdx.x / WARP % ACROSS * (WIDE * 8); }
 
     // Where sum[t][i][j][2 * half] and the sum to its right are in the block.
-    static __device__ __forceinline__ int row_of(int i, int half) { return warp_row() + i * 16 + half * 8 + threadIdx.x % WARP / 4; }
+    static __device__ __forceinline__ int row_of(int i, int half) {
+        return warp_row() + i * 16 + half * 8 + threadIdx.x % WARP / 4;
+    }
     static __device__ __forceinline__ int column_of(int j) { return warp_column() + j * 8 + threadIdx.x % 4 * 2; }
 
     // Adds a step, whose dy is given, and leaves behind the columns that no later step needs.
@@ -184,7 +193,8 @@ struct WindowSums {
         }
     }
 
-    __device__ __forceinline__ void add_threefold(const float* dy, const float* const (&under)[TAPS], const bool (&inside)[TAPS]) {
+    __device__ __forceinline__ void add_threefold(const float* dy, const float* const (&under)[TAPS],
+                                                  const bool (&inside)[TAPS]) {
 #pragma unroll 1
         for (int k = 0; k < DEPTH; k += STEP_K) {
             unsigned left[DOWN][4], low_left[DOWN][4];
@@ -211,18 +221,18 @@ struct WindowSums {
                 }
                 // The small products first. Neighbours do not wait for each other.
 #pragma unroll
-                for (int i = 0; i < DOWN; i += 2) {
-                    float part[2][WIDE][4];
+                for (int two = 0; two < DOWN; two += 2) {
+                    float part[2 * WIDE][4];
 #pragma unroll
-                    for (int n = 0; n < 2 * WIDE; ++n) first_mma_tf32_m16n8k8(part[n / WIDE][n % WIDE], low_left[i + n / WIDE], right[n % WIDE]);
+                    for (int n = 0; n < 2 * WIDE; ++n) first_mma_tf32_m16n8k8(part[n], low_left[two + n / WIDE], right[n % WIDE]);
 #pragma unroll
-                    for (int n = 0; n < 2 * WIDE; ++n) mma_tf32_m16n8k8(part[n / WIDE][n % WIDE], left[i + n / WIDE], low_right[n % WIDE]);
+                    for (int n = 0; n < 2 * WIDE; ++n) mma_tf32_m16n8k8(part[n], left[two + n / WIDE], low_right[n % WIDE]);
 #pragma unroll
-                    for (int n = 0; n < 2 * WIDE; ++n) mma_tf32_m16n8k8(part[n / WIDE][n % WIDE], left[i + n / WIDE], right[n % WIDE]);
+                    for (int n = 0; n < 2 * WIDE; ++n) mma_tf32_m16n8k8(part[n], left[two + n / WIDE], right[n % WIDE]);
 #pragma unroll
                     for (int n = 0; n < 2 * WIDE; ++n)
 #pragma unroll
-                        for (int e = 0; e < 4; ++e) sum[t][i + n / WIDE][n % WIDE][e] += part[n / WIDE][n % WIDE][e];
+                        for (int e = 0; e < 4; ++e) sum[t][two + n / WIDE][n % WIDE][e] += part[n][e];
                 }
             }
         }
@@ -282,7 +292,8 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* __restri
 
     const int64 row_of_taps = sizes.filter_columns * sizes.in_width;
     const int64 channel = gridDim.y / (int)sizes.runs * row_of_taps;  // from an output channel's filter to the next one's
-    out += blockIdx.z * sizes.part_stride + out_channel * channel + filter_row * row_of_taps + taps * TAPS * sizes.in_width + in_channel;
+    out += blockIdx.z * sizes.part_stride + out_channel * channel + filter_row * row_of_taps;
+    out += taps * TAPS * sizes.in_width + in_channel;
 #pragma unroll
     for (int t = 0; t < TAPS; ++t) {
         if (t >= run.taps) continue;

@@ -21,8 +21,10 @@ from alpha.cu32.conv.windows import SQUARE, TALL, ThreefoldWindowGradient, Windo
 from alpha.cu32.convolution import MACS
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Axis, Geometry, Side
+from tests.cu32.algorithms import cuda_kit
 from tests.cu32.test_planner import H100, plan
 from tests.cu32.test_tf32 import rounded, summed
+from tests.engine.algorithms import taken
 
 Array = np.ndarray[Any, Any]
 
@@ -97,13 +99,9 @@ def check(engine: DeviceEngine, case: Case, name: str, rng: np.random.Generator,
         x, dy = rounded(x, engine), rounded(dy, engine)
     images, grads = (engine.dense(engine.from_numpy(array), IMAGE_ORDER) for array in (x, dy))
     with taking(name), planner.use(name, **use):
-        taken: list[str] = []
-        with pytest.MonkeyPatch.context() as patched:
-            for kind in (WindowGradient, ThreefoldWindowGradient):
-                plain = kind.run
-                patched.setattr(kind, "run", lambda self, *rest, plain=plain: (taken.append(self.name), plain(self, *rest))[1])
+        with taken(cuda_kit(engine)) as names:
             got = engine.to_numpy(engine.conv2d_weight_grad(images, grads, geometry, case.groups))
-    assert taken[-1] == name
+    assert names == [name]
     exact, wide = gradient(case, x.astype(np.float64), dy.astype(np.float64)), gradient(case, np.abs(x), np.abs(dy))
     if name == "window":
         depth = case.images * geometry.output[0] * geometry.output[1]
@@ -184,7 +182,7 @@ def _most_held(axis: Axis, run: windows.TapRun) -> int:
 
 
 def test_windows_slide() -> None:
-    """Of a row of 16 columns each is brought once; with a stride of two a step brings two."""
+    """Each column of a row is brought once; with a stride of two a step brings two."""
     (run,) = windows.tap_runs(Axis(16, 3, 1, (1, 1)))
     assert (run.positions, run.column, run.met, run.brought, run.slots) == (16, -1, 46, 16, 5)
     (run,) = windows.tap_runs(Axis(16, 3, 2, (1, 1)))
