@@ -98,9 +98,8 @@ def check(engine: DeviceEngine, case: Case, name: str, rng: np.random.Generator,
     if name == "window":
         x, dy = rounded(x, engine), rounded(dy, engine)
     images, grads = (engine.dense(engine.from_numpy(array), IMAGE_ORDER) for array in (x, dy))
-    with taking(name), planner.use(name, **use):
-        with taken(cuda_kit(engine)) as names:
-            got = engine.to_numpy(engine.conv2d_weight_grad(images, grads, geometry, case.groups))
+    with taking(name), planner.use(name, **use), taken(cuda_kit(engine)) as names:
+        got = engine.to_numpy(engine.conv2d_weight_grad(images, grads, geometry, case.groups))
     assert names == [name]
     exact, wide = gradient(case, x.astype(np.float64), dy.astype(np.float64)), gradient(case, np.abs(x), np.abs(dy))
     if name == "window":
@@ -148,7 +147,8 @@ def test_what_is_no_number_passes(cu32: DeviceEngine, rng: np.random.Generator) 
         results = []
         for algorithm in ("threefold_window", "tiles"):
             with planner.use(algorithm):
-                results.append(cu32.to_numpy(cu32.conv2d_weight_grad(*map(cu32.from_numpy, (x, dy)), geometry, 1)))
+                found = cu32.conv2d_weight_grad(cu32.from_numpy(x), cu32.from_numpy(dy), geometry, 1)
+                results.append(cu32.to_numpy(found))
         ours, theirs = results
         assert np.array_equal(np.isnan(ours), np.isnan(theirs)) and np.array_equal(np.isinf(ours), np.isinf(theirs))
         finite = np.isfinite(theirs)
