@@ -181,8 +181,9 @@ class WindowPlan(TilePlan):
 
     @property
     def second_cache(self) -> int:
-        across, down = _tiles(self.problem, self.tile)
-        return walk_of(self.problem).panel_bytes(self.tile) * across * down * self.problem.groups
+        problem: Problem = self.problem
+        across, down = _tiles(problem, self.tile)
+        return walk_of(problem).panel_bytes(self.tile) * across * down * problem.groups
 
 
 class _Launch(NamedTuple):
