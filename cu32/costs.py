@@ -345,6 +345,12 @@ class TilePlan(Plan):
         return self.algorithm, self.tile, self.load
 
     @property
+    def second_cache(self) -> int:
+        """Bytes that its blocks bring through the second-level cache: two panels of float32 for each step."""
+        tile = self.tile
+        return int(self.problem.products / self.useful * 4 * (tile.rows + tile.columns) / (tile.rows * tile.columns))
+
+    @property
     def identity(self) -> dict[str, str | int]:
         tile = {"rows": self.tile.rows, "columns": self.tile.columns, "depth": self.tile.depth}
         return {"algorithm": self.algorithm, **tile, "load": self.load, "parts": self.parts}

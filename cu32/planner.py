@@ -66,7 +66,8 @@ def use(
             TF32, which the precision must allow. "threefold": in float32 on the tensor cores, of three products each,
             where sums are long. Of convolutions alone "depthwise": a filter for each channel;
             "few_results": up to four channels of a result; "few_channels": filter gradients of up to seven channels on
-            one side.
+            one side; "window" and "threefold_window": filter gradients as by "tensor_cores" and "threefold", several
+            taps of a filter row at once.
         tile: rows and columns of a block's tile.
         parts: pieces that each sum is cut into.
 

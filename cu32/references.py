@@ -450,6 +450,18 @@ def conv_weight_threefold(e: Checker) -> Sequence[Result]:
 
 
 @_family
+def conv_window_tf32(e: Checker) -> Sequence[Result]:
+    with e.high(), planner.use("window"):
+        return [_Layer(32, 32, stride=stride, images=33).weight_grad(e) for stride in (1, 2)]
+
+
+@_family
+def conv_window_threefold(e: Checker) -> Sequence[Result]:
+    with planner.use("threefold_window"):
+        return [_Layer(32, 32, images=33, draw=_normal, allowed=SUMMED).weight_grad(e)]
+
+
+@_family
 def depthwise(e: Checker) -> Sequence[Result]:
     layer = _Layer(8, 8, groups=8)
     with planner.use("depthwise"):

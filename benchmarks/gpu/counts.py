@@ -131,9 +131,7 @@ def _watch(engine: Any, counted: Counted) -> None:
     def planned(*arguments: Any) -> Any:
         plan = chosen(*arguments)
         if isinstance(plan, TilePlan) and plan.problem.operator != "matmul":
-            tile, problem = plan.tile, plan.problem
-            per_product = 4 * (tile.rows + tile.columns) / (tile.rows * tile.columns)
-            counted.second_cache += int(problem.products / plan.useful * per_product)
+            counted.second_cache += plan.second_cache
         counted.convolutions_ms += chip.milliseconds(plan.cycles) if plan.problem.operator != "matmul" else 0.0
         return plan
 

@@ -10,6 +10,7 @@ from alpha.cu32.conv.few_results import FewResults
 from alpha.cu32.conv.tensor_cores import TensorCores, TensorCoresGradient, Threefold, ThreefoldGradient
 from alpha.cu32.conv.tiles import Tiles
 from alpha.cu32.conv.tiles_gradient import TilesGradient
+from alpha.cu32.conv.windows import ThreefoldWindowGradient, WindowGradient
 
 ALGORITHMS: list[Algorithm] = [
     Depthwise(),
@@ -18,8 +19,10 @@ ALGORITHMS: list[Algorithm] = [
     FewChannels(),
     TensorCores(),
     TensorCoresGradient(),
+    WindowGradient(),
     Threefold(),
     ThreefoldGradient(),
+    ThreefoldWindowGradient(),
     Tiles(),
     TilesGradient(),
 ]

@@ -28,6 +28,8 @@ from tests.engine.algorithms import COUNTERS, check_algorithm, draw_filters, dra
 from tests.engine.test_conv import Case
 
 SMALL = [case for case in PLAIN if case.n * case.channels[0] * case.channels[1] < 4000]
+MANY_IMAGES = Case(33, (3, 4), (16, 20), (3, 3), (1, 1), (1, 1))
+"""What a walk of so many images a step takes."""
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: f"{algorithm.name} {algorithm.operators[-1]}")
@@ -38,10 +40,10 @@ def test_every_algorithm_where_it_serves(
     """What takes TF32 has bounds and tests of its own: tests/cu32/test_tf32.py."""
     monkeypatch.setattr(tf32, "FEWEST_TERMS", 1)
     kit, served = cuda_kit(cu32), set()
-    for turn, case in enumerate((*SMALL, *DEPTHWISE[:4], *RESULTS[:3], *INPUTS[:3], *OUTPUTS[:3])):
+    for turn, case in enumerate((*SMALL, MANY_IMAGES, *DEPTHWISE[:4], *RESULTS[:3], *INPUTS[:3], *OUTPUTS[:3])):
         served |= check_algorithm(algorithm, case, dtype, image_order=bool(turn % 2), kit=kit)
-    float32_alone = algorithm.name in ("few_results", "few_channels", "threefold")
-    none = algorithm.name == "tensor_cores" or (float32_alone and dtype == np.float64)
+    float32_alone = algorithm.name in ("few_results", "few_channels", "threefold", "threefold_window")
+    none = algorithm.name in ("tensor_cores", "window") or (float32_alone and dtype == np.float64)
     assert served == (set() if none else set(algorithm.operators))
 
 
@@ -50,7 +52,7 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine, monkeypatch: pytest.
     monkeypatch.setattr(tf32, "FEWEST_TERMS", 1)
     rng, kit = np.random.default_rng(22), cuda_kit(cu32)
     seen, count = set(), 0
-    for number, case in enumerate(itertools.islice(random_cases(rng), 170)):
+    for number, case in enumerate((*itertools.islice(random_cases(rng), 170), *[MANY_IMAGES] * 20)):
         geometry = Geometry.make(case.size, case.filter, case.stride, case.padding, case.dilation)
         dtype = np.float64 if rng.random() < 0.2 else np.float32
         whole = bool(rng.random() < 0.5)
@@ -72,7 +74,8 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine, monkeypatch: pytest.
                 x_as, dy_as = with_results(cu32, operator, x, dy)
                 # So small, the tensor cores are rarely the cheapest.
                 on_them = case.n > 1 and (high or number % 2 == 0)
-                with planner.use("tensor_cores" if high else "threefold") if on_them else nullcontext():
+                name = ("tensor_cores", "window") if high else ("threefold", "threefold_window")
+                with planner.use(name[case is MANY_IMAGES]) if on_them else nullcontext():
                     told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))
                     if whole and dtype == np.float32:
                         steps = case.stride, case.padding, case.dilation, case.groups

@@ -167,6 +167,8 @@ def test_a_check_leaves_the_program_as_it_was(fresh: DeviceEngine) -> None:
         ("conv_threefold", (2, 5, 6, 32), (32, 3, 3, 32), 1, "forward", "conv"),
         ("conv_threefold", (2, 5, 6, 32), (32, 3, 3, 32), 1, "input_grad", "conv"),
         ("conv_weight_threefold", (9, 5, 6, 32), (32, 3, 3, 32), 1, "weight_grad", "conv_weight"),
+        ("conv_window_tf32", (33, 5, 6, 32), (32, 3, 3, 32), 1, "weight_grad", "conv_weight_tf32"),
+        ("conv_window_threefold", (64, 5, 6, 64), (64, 3, 3, 64), 1, "weight_grad", "conv_weight_threefold"),
     ],
 )
 def test_another_convolution_takes_its_place(

@@ -133,6 +133,37 @@ def threefold(engine: Engine) -> Results:
         return [x @ w, (special @ w).isinf(), *convolved(engine, (32, 32), 1, 1, 13)]
 
 
+def filter_gradients(engine: Engine) -> Results:
+    """Those of three taps of a row whose windows overlap, and of five, in runs; parts begin in the middle of rows."""
+    x, w, wide = (
+        draw(engine, 33, 3, 5, 16),
+        draw(engine, 20, 3, 3, 16, grad=True),
+        draw(engine, 16, 1, 5, 16, grad=True),
+    )
+    both = [
+        alpha.conv2d(x, w, padding=1),
+        alpha.conv2d(x, w, stride=2, padding=1),
+        alpha.conv2d(x, wide, padding=(0, 2)),
+    ]
+    return with_gradients(alpha.concat([one.reshape(-1) for one in both]), w, wide)[1:]
+
+
+@case(tolerance=5e-3)
+def windows(engine: Engine) -> Results:
+    alpha.set_float32_precision("high")
+    try:
+        with planner.use("window", parts=4):
+            return filter_gradients(engine)
+    finally:
+        alpha.set_float32_precision("highest")
+
+
+@case()
+def threefold_windows(engine: Engine) -> Results:
+    with planner.use("threefold_window", parts=4):
+        return filter_gradients(engine)
+
+
 @case()
 def layers(engine: Engine) -> Results:
     x, w, b = draw(engine, 3, 5, 6, 8, grad=True), draw(engine, 8, grad=True), draw(engine, 8)
