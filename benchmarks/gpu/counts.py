@@ -9,6 +9,7 @@ convolutions is the planner's prediction. Shares of the main loops are those of 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -96,10 +97,12 @@ def count(precision: str, batch: int) -> dict[str, Any]:
         "Python per step, ms": eager_ms,
     }
     del step
+    gc.collect()
     step = training(recompute=True)
     step()
     found["memory in use, recomputing, MiB"] = engine.memory.peak / MIB
     del step
+    gc.collect()
     engine.memory.release_cached()
     step = training(capture=True)
     found |= {
