@@ -143,7 +143,7 @@ def test_a_loss_at_once(cu32: Engine, rng: np.random.Generator, rows: int, colum
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("rows, columns", [(1, 1), (700, 3), (1025, 10), (5, 2311)])
 def test_a_likelihood_at_once(cu32: Engine, rng: np.random.Generator, rows: int, columns: int, reduction: str) -> None:
-    """Of rows that lie across; an ignored one is infinite."""
+    """Rows lie across; an ignored one is infinite."""
     x, labels = rng.standard_normal((columns, rows)), rng.integers(0, columns, rows)
     labels[::3], x[:, ::3] = -7, np.inf
     kept = labels != -7
