@@ -557,8 +557,8 @@ def losses(e: Checker) -> Sequence[Result]:
             (mean, single[kept].mean(), ROUNDED),
             (slope, share * (right - np.eye(10)[labels]), ROUNDED),
         ]
-    picked, followed, factor = e.nll_loss(e.from_numpy(x), places, 3, "mean", RangeCheck(IndexingError, ""))
-    back = e.nll_loss_grad(e.from_numpy(scale[0]), followed, factor, 10)
+    picked, followed, slope_of = e.nll_loss(e.from_numpy(x), places, 3, "mean", RangeCheck(IndexingError, ""))
+    back = e.nll_loss_grad(e.from_numpy(scale[0]), followed, slope_of, 10)
     found += [
         (picked, -x[kept, labels[kept]].astype(np.float64).mean(), ROUNDED),
         (back, -scale[0] / kept.sum() * kept[:, None] * np.eye(10)[labels], ROUNDED),
