@@ -2,8 +2,9 @@
 
 On a driver that does nothing (``benchmarks.gpu.idle``) the step's Python runs as on an H200. Counted are its launches,
 its memory, eager and captured, and bytes: those of BatchNorm's passes, those that convolutions read through the second
-cache by their tiles, and those of the parts of split sums. The time of its Python is measured; the time of its
-convolutions is the planner's prediction. Shares of the main loops are those of ``alpha/cu32/kernels/LOOPS.md``.
+cache by their tiles, and those of the parts of split sums. The time of its Python is measured. The time of its
+convolutions is the planner's prediction; that of a step has the products', and of other kernels the time in which their
+tensors pass through memory, and their starts. Shares of the main loops are those of ``alpha/cu32/kernels/LOOPS.md``.
 """
 
 from __future__ import annotations
@@ -37,12 +38,20 @@ LOOPS = {
 """Main loops by what they compute: kernel file, how it loads, and tiles of rows, columns and terms."""
 
 
-class Counted:
-    """Bytes of a step, as they are asked for."""
+PLANNED = ("conv", "depthwise", "few_", "gemm", "parts")
+"""Beginnings of the names of kernel files whose launches are in the planner's predictions."""
 
-    def __init__(self) -> None:
+ADAM_PASSES = 7
+"""Passes of Adam over the parameters: these, and both moments, are read and written, gradients read."""
+
+
+class Counted:
+    """Bytes of a step, as they are asked for, and predicted times."""
+
+    def __init__(self, parameters: int) -> None:
+        self.parameters = parameters
         self.normalisation = self.second_cache = self.parts = 0
-        self.convolutions_ms = 0.0
+        self.convolutions_ms = self.others_ms = 0.0
 
 
 def count(precision: str, batch: int) -> dict[str, Any]:
@@ -80,7 +89,7 @@ def count(precision: str, batch: int) -> dict[str, Any]:
 
     step = training()
     eager_ms = 1e3 * _seconds(step, 40)
-    counted = Counted()
+    counted = Counted(sum(p.numel() for p in nn.models.resnet18(10).parameters()))
     _watch(engine, counted)
     engine.memory.reset_peak()
     idle.LAUNCHES.clear()
@@ -92,6 +101,7 @@ def count(precision: str, batch: int) -> dict[str, Any]:
         "second cache, GB": counted.second_cache / 1e9,
         "parts, MiB": counted.parts / MIB,
         "convolutions predicted, ms": counted.convolutions_ms,
+        "step predicted, ms": counted.convolutions_ms + counted.others_ms,
         "memory in use, eager, MiB": engine.memory.peak / MIB,
         "memory in use, recomputing, MiB": 0.0,
         "Python per step, ms": eager_ms,
@@ -126,27 +136,48 @@ def _seconds(step: Callable[[], Any], times: int) -> float:
 def _watch(engine: Any, counted: Counted) -> None:
     """Has bytes counted as kernels are planned and launched."""
     from alpha.cu32 import planner
-    from alpha.cu32.costs import Chip, TilePlan
+    from alpha.cu32.costs import LAUNCH, Chip, TilePlan
     from alpha.tensor import Storage, Tensor
 
-    chip, chosen, run = Chip.of(engine.device), planner.chosen, engine.run
+    chip, chosen = Chip.of(engine.device), planner.chosen
+    run, launch, launch_packed = engine.run, engine.launch, engine.launch_packed
+
+    def passing(source: Any, arguments: Any) -> None:
+        """A kernel without a plan passes over its tensors, once each; Adam's has them in a table."""
+        if not source.name.startswith(PLANNED):
+            tensors = [one.numel() * one.dtype.itemsize for one in arguments if isinstance(one, Tensor)]
+            nbytes = ADAM_PASSES * 4 * counted.parameters if source.name == "optimizers" else sum(tensors)
+            counted.others_ms += chip.milliseconds(nbytes / (chip.memory * chip.multiprocessors))
 
     def planned(*arguments: Any) -> Any:
         plan = chosen(*arguments)
         if isinstance(plan, TilePlan) and plan.problem.operator != "matmul":
             counted.second_cache += plan.second_cache
-        counted.convolutions_ms += chip.milliseconds(plan.cycles) if plan.problem.operator != "matmul" else 0.0
+        if plan.problem.operator == "matmul":
+            counted.others_ms += chip.milliseconds(plan.cycles)
+        else:
+            counted.convolutions_ms += chip.milliseconds(plan.cycles)
         return plan
 
-    def launched(launch: Any, tensors: Any, *numbers: Any) -> None:
+    def ran(launch: Any, tensors: Any, *numbers: Any) -> None:
+        passing(launch.source, tensors)
         if launch.source.name == "normalisation" and launch.kernel != "channel_sums":
             counted.normalisation += sum(one.nbytes for one in tensors if isinstance(one, Tensor) and one.ndim > 2)
         elif launch.kernel.startswith("sum_parts"):
             counted.parts += 2 * sum(one.nbytes for one in tensors if isinstance(one, Storage))
         run(launch, tensors, *numbers)
 
+    def launched(source: Any, kernel: str, grid: Any, block: Any, *arguments: Any, shared: int = 0) -> None:
+        passing(source, arguments)
+        launch(source, kernel, grid, block, *arguments, shared=shared)
+
+    def packed(source: Any, *arguments: Any) -> None:
+        if not source.name.startswith(PLANNED):
+            counted.others_ms += chip.milliseconds(LAUNCH)
+        launch_packed(source, *arguments)
+
     setattr(planner, "chosen", planned)  # noqa: B010
-    engine.run = launched
+    engine.run, engine.launch, engine.launch_packed = ran, launched, packed
 
 
 def shares() -> dict[str, dict[str, float]]:
