@@ -35,13 +35,13 @@ SMALL = [case for case in PLAIN if case.n * case.channels[0] * case.channels[1] 
 def test_every_algorithm_where_it_serves(
     cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm, dtype: Any
 ) -> None:
-    """What takes TF32 has bounds and tests of its own: tests/cu32/test_tf32.py."""
+    """What takes TF32 has bounds and tests of its own: tests/cu32/test_tf32.py and test_patch_tiles.py."""
     monkeypatch.setattr(tf32, "FEWEST_TERMS", 1)
     kit, served = cuda_kit(cu32), set()
     for turn, case in enumerate((*SMALL, *DEPTHWISE[:4], *RESULTS[:3], *INPUTS[:3], *OUTPUTS[:3])):
         served |= check_algorithm(algorithm, case, dtype, image_order=bool(turn % 2), kit=kit)
     float32_alone = algorithm.name in ("few_results", "few_channels", "threefold")
-    none = algorithm.name == "tensor_cores" or (float32_alone and dtype == np.float64)
+    none = algorithm.name in ("tensor_cores", "patches") or (float32_alone and dtype == np.float64)
     assert served == (set() if none else set(algorithm.operators))
 
 
@@ -72,7 +72,8 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine, monkeypatch: pytest.
                 x_as, dy_as = with_results(cu32, operator, x, dy)
                 # So small, the tensor cores are rarely the cheapest.
                 on_them = case.n > 1 and (high or number % 2 == 0)
-                with planner.use("tensor_cores" if high else "threefold") if on_them else nullcontext():
+                rounding = "patches" if number % 3 == 0 and operator != "weight_grad" else "tensor_cores"
+                with planner.use(rounding if high else "threefold") if on_them else nullcontext():
                     told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))
                     if whole and dtype == np.float32:
                         steps = case.stride, case.padding, case.dilation, case.groups

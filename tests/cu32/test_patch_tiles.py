@@ -1,4 +1,4 @@
-"""The algorithm "patches": tiles of positions times images against float64, what they cover, and what the model says."""
+"""The algorithm "patches": its results against float64, what its tiles cover, and what the model says of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import alpha
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import planner
 from alpha.cu32.base import DeviceEngine
-from alpha.cu32.conv import patch_tiles, tables
-from alpha.cu32.conv.patch_tiles import DEPTH, PATCH_TILE, TILES, TOGETHER, PatchPlan, Patches
+from alpha.cu32.conv import patches, tables
+from alpha.cu32.conv.patch_lists import DEPTH, PATCH_TILE, TOGETHER, patch_tiles
+from alpha.cu32.conv.patch_tiles import TILES, Patches, PatchPlan
 from alpha.cu32.conv.problem import Problem, dense_problem
 from alpha.cu32.conv.rectangles import covered
 from alpha.cu32.convolution import MACS
@@ -190,19 +191,23 @@ def test_factors_are_rounded_once_and_to_nearest(cu32: DeviceEngine) -> None:
         assert np.array_equal(cu32.to_numpy(got), exact)
 
 
+LARGER = [Case(512, (16, 16), 64, 64), Case(40, (56, 60), 16, 16, stride=(2, 2))]
+
 # -- the list of tiles -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("forward", [True, False])
-@pytest.mark.parametrize("case", [*CASES, Case(512, (16, 16), 64, 64), Case(40, (56, 60), 16, 16, stride=(2, 2))], ids=str)
+@pytest.mark.parametrize(
+    "case", [*CASES, Case(512, (16, 16), 64, 64), Case(40, (56, 60), 16, 16, stride=(2, 2))], ids=str
+)
 def test_tiles_cover_every_position_once(case: Case, forward: bool) -> None:
     g = case.geometry
     for tile in TILES:
         for capacity in (1000, 128):
-            listed = patch_tiles.patch_tiles(g, forward, case.images, tile, capacity)
+            listed = patch_tiles(g, forward, case.images, tile, capacity)
             assert listed is not None and listed.largest <= capacity
             assert listed.products * case.inside * case.outside // case.groups == case.macs
-            axes = patch_tiles.patches.classes(g, forward)
+            axes = patches.classes(g, forward)
             seen = np.zeros((case.images, *(g.output if forward else g.input)), np.int64)
             for values in listed.tiles.tolist():
                 t = dict(zip((field.name for field in PATCH_TILE.fields), values, strict=True))
@@ -212,7 +217,9 @@ def test_tiles_cover_every_position_once(case: Case, forward: bool) -> None:
                 assert pixels <= taps * tile.rows  # each thread brings as much during a step as it has registers for
                 rows, columns = (
                     axis.index[t[first] : t[first] + t[size]]
-                    for axis, first, size in zip(axes, ("member_down", "member_across"), ("down", "across"), strict=True)
+                    for axis, first, size in zip(
+                        axes, ("member_down", "member_across"), ("down", "across"), strict=True
+                    )
                 )
                 seen[t["image"] : t["image"] + t["images"], rows[:, None], columns] += 1
                 _check_pixels(t, g.output if not forward else g.input, axes)
@@ -264,7 +271,7 @@ def test_what_a_plan_says_of_bytes() -> None:
     """Patches and panels of 16 channels each."""
     for plan in Patches().plans(LAYER, H100):
         assert isinstance(plan, PatchPlan)
-        listed = patch_tiles.patch_tiles(LAYER.geometry, True, 512, plan.tile, plan.capacity)
+        listed = patch_tiles(LAYER.geometry, True, 512, plan.tile, plan.capacity)
         assert listed is not None
         rows = listed.pixels.sum() + listed.taps.sum() * plan.tile.columns
         assert plan.second_cache_bytes == rows * 64 * 4 == rows * DEPTH * 4 * (64 // DEPTH)
