@@ -63,11 +63,10 @@ def use(
 
     Args:
         algorithm: one of ``names()``. "tiles": C-K-S, and products, by tiles of the result. "tensor_cores": so too, in
-            TF32, which the precision must allow. "patches": convolutions so too, whose tiles are rectangles of positions
-            that share pixels. "threefold": in float32 on the tensor cores, of three products each,
-            where sums are long. Of convolutions alone "depthwise": a filter for each channel;
-            "few_results": up to four channels of a result; "few_channels": filter gradients of up to seven channels on
-            one side.
+            TF32, which the precision must allow. "threefold": in float32 on the tensor cores, of three products each,
+            where sums are long. Of convolutions alone "patches": in TF32 too, by tiles of positions that share pixels;
+            "depthwise": a filter for each channel; "few_results": up to four channels of a result; "few_channels":
+            filter gradients of up to seven channels on one side.
         tile: rows and columns of a block's tile.
         parts: pieces that each sum is cut into.
 

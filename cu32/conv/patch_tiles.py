@@ -127,7 +127,7 @@ def _capacity(chip: Chip, tile: Tile, wide: bool) -> int:
 def _plans(problem: Problem, chip: Chip, tile: Tile, parts: int | None) -> list[PatchPlan]:
     """Those of a tile, by default for numbers of parts that leave each of them some channels."""
     capacity = _capacity(chip, tile, problem.wide)
-    listed = _listed(problem, tile, capacity)
+    listed = _listed(problem, tile, capacity) if capacity > 0 else None
     if listed is None:
         return []
     depth, width = depth_and_width(problem)

@@ -81,8 +81,7 @@ struct PatchFeed {
     const float* b;              // of its first piece of the panel that is loaded next
     int patch_left, panel_left;  // channels from there on
     int across, down;            // the tap of that panel
-    int rows;                    // of the patch, from this thread's first one on
-    int each;                    // pieces of a slice
+    int pieces, each;            // of this thread in a patch, and in a slice
     const int columns;           // of the result, from this thread's first one on
     vec4<float> panel[Panel::PIECES], slice[SLICE];
 
@@ -97,25 +96,33 @@ struct PatchFeed {
         panel_left = last - first - Panel::depth();
         this->b = b + (group * g.b_group + tile.first_tap_down * g.b_row + tile.first_tap_across * g.b_column +
                        (column + Panel::edge()) * g.b_width + (first + Panel::depth()) * g.b_depth);
-        rows = tile.height * tile.width * tile.pitch - (int)threadIdx.x / PIECES;
-        const int taps = tile.taps_down * tile.taps_across;
-        each = ceil_div(ceil_div(tile.height * tile.width * tile.pitch, ROUND), taps);
+        const int rows = tile.height * tile.width * tile.pitch;
+        pieces = ceil_div(rows - (int)threadIdx.x / PIECES, ROUND);
+        each = ceil_div(ceil_div(rows, ROUND), tile.taps_down * tile.taps_across);
     }
 
+    // How many pieces a slice has from this one on; the same for a whole warp, as a patch's rows are a multiple of eight.
+    __device__ __forceinline__ int count(int first) const { return each < pieces - first ? each : pieces - first; }
+
     __device__ __forceinline__ void load_slice(int first) {
+        const OFFSET* const from = places + first * ROUND;
+        const int count = this->count(first);
+        if (0 < patch_left) {
 #pragma unroll
-        for (int i = 0; i < SLICE; ++i) {
-            slice[i] = {0, 0, 0, 0};
-            if (i < each && (first + i) * ROUND < rows && 0 < patch_left)
-                slice[i] = *reinterpret_cast<const vec4<float>*>(a + places[(first + i) * ROUND]);
+            for (int i = 0; i < SLICE; ++i)
+                if (i < count) slice[i] = *reinterpret_cast<const vec4<float>*>(a + from[i * ROUND]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < SLICE; ++i) slice[i] = {0, 0, 0, 0};
         }
     }
     __device__ __forceinline__ void store_slice(float* patch, int first) {
         const int row = threadIdx.x / PIECES;
-        float* place = patch + row * DEPTH + (threadIdx.x % PIECES ^ turned(row)) * 4;
+        float* const place = patch + (first * ROUND + row) * DEPTH + (threadIdx.x % PIECES ^ turned(row)) * 4;
+        const int count = this->count(first);
 #pragma unroll
         for (int i = 0; i < SLICE; ++i)
-            if (i < each && (first + i) * ROUND < rows) store_rounded(place + (first + i) * ROUND * DEPTH, slice[i]);
+            if (i < count) store_rounded(place + i * ROUND * DEPTH, slice[i]);
     }
     __device__ __forceinline__ void next_patch() {
         a += DEPTH;
