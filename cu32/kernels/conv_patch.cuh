@@ -71,8 +71,8 @@ __device__ __forceinline__ OFFSET patch_place(const Gather& g, const PatchTile& 
                     (tile.source_down + r * tile.pixel_down) * g.a_row + (tile.source_across + c * tile.pixel_across) * g.a_column);
 }
 
-// What a thread brings to shared memory: in the middle of a step it stores what it loaded in the middle of the one before, a
-// panel for the next step and a slice of the next patch.
+// What a thread brings to shared memory: during a step it stores what it loaded during the one before, a panel for the next
+// step and a slice of the next patch.
 struct PatchFeed {
     const Gather& g;
     const PatchTile& tile;
@@ -106,14 +106,11 @@ struct PatchFeed {
 
     __device__ __forceinline__ void load_slice(int first) {
         const OFFSET* const from = places + first * ROUND;
-        const int count = this->count(first);
-        if (0 < patch_left) {
+        const int count = 0 < patch_left ? this->count(first) : 0;
 #pragma unroll
-            for (int i = 0; i < SLICE; ++i)
-                if (i < count) slice[i] = *reinterpret_cast<const vec4<float>*>(a + from[i * ROUND]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < SLICE; ++i) slice[i] = {0, 0, 0, 0};
+        for (int i = 0; i < SLICE; ++i) {
+            slice[i] = {0, 0, 0, 0};
+            if (i < count) slice[i] = *reinterpret_cast<const vec4<float>*>(a + from[i * ROUND]);
         }
     }
     __device__ __forceinline__ void store_slice(float* patch, int first) {
@@ -216,20 +213,26 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
         const int step = tile.tap_across * tile.pitch * DEPTH;
         const int row_step = (tile.tap_down * tile.width - tile.taps_across * tile.tap_across) * tile.pitch * DEPTH;
         PatchWalk walk = {0, 0, 0, 0};
+        // A scheduler has one warp of each half of a large block: while one brings operands the other one multiplies.
+        const bool early = THREADS <= 4 * WARP || threadIdx.x < THREADS / 2;
         int full = 0;
         for (int steps = (piece.end - piece.begin) * taps; steps > 0; --steps) {
             __syncthreads();
             const float* const from = patches + (walk.chunk ? patch_floats : 0) + walk.offset;
             const float* const panel = memory + full * Panel::FLOATS;
             const auto read = [from, &rows](unsigned (&left)[4], int i, int k) { ldmatrix_x4(left, from + (rows[i] ^ k)); };
-            sums.multiply(read, panel, 0);
             full ^= 1;
-            feed.store_panel(memory + full * Panel::FLOATS);
-            feed.store_slice(patches + (walk.chunk ? 0 : patch_floats), walk.tap * feed.each);
-            walk.advance(tile, taps, step, row_step);
-            if (walk.tap == 0) feed.next_patch();
-            feed.load_panel();
-            feed.load_slice(walk.tap * feed.each);
+            const auto bring = [&] {
+                feed.store_panel(memory + full * Panel::FLOATS);
+                feed.store_slice(patches + (walk.chunk ? 0 : patch_floats), walk.tap * feed.each);
+                walk.advance(tile, taps, step, row_step);
+                if (walk.tap == 0) feed.next_patch();
+                feed.load_panel();
+                feed.load_slice(walk.tap * feed.each);
+            };
+            if (early) bring();
+            sums.multiply(read, panel, 0);
+            if (!early) bring();
             sums.multiply(read, panel, STEP_K);
         }
     }

@@ -27,6 +27,9 @@ from tests.cu32.test_few_channels import INPUTS, OUTPUTS, RESULTS
 from tests.engine.algorithms import COUNTERS, check_algorithm, draw_filters, draw_images, taken, with_results
 from tests.engine.test_conv import Case
 
+PATCHES = {"forward": 0, "input_grad": 1}
+"""Which of two turns take that algorithm."""
+
 SMALL = [case for case in PLAIN if case.n * case.channels[0] * case.channels[1] < 4000]
 
 
@@ -72,7 +75,7 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine, monkeypatch: pytest.
                 x_as, dy_as = with_results(cu32, operator, x, dy)
                 # So small, the tensor cores are rarely the cheapest.
                 on_them = case.n > 1 and (high or number % 2 == 0)
-                rounding = "patches" if number % 3 == 0 and operator != "weight_grad" else "tensor_cores"
+                rounding = "patches" if PATCHES.get(operator) == number % 2 else "tensor_cores"
                 with planner.use(rounding if high else "threefold") if on_them else nullcontext():
                     told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))
                     if whole and dtype == np.float32:
