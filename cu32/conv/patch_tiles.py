@@ -26,8 +26,11 @@ from alpha.tensor import Tensor
 
 PATCH_TABLES = KernelStruct("conv_patch.cuh", "PatchTables")
 
-TILES = (Tile(256, 128, 16, 8, DEPTH), Tile(256, 64, 16, 8, DEPTH), Tile(128, 128, 16, 8, DEPTH))
-"""Tiles: all warps have 64 x 64 sums."""
+TILES = {Tile(256, 128, 16, 8, DEPTH): RATE, Tile(256, 64, 16, 8, DEPTH): 550.0, Tile(128, 128, 16, 8, DEPTH): RATE}
+"""Tiles, and multiply-adds per cycle and multiprocessor with each where the caches keep up, about.
+
+All warps have 64 x 64 sums. Those of the second bring twice as many pieces of a patch each, which takes instructions.
+"""
 
 RESIDENT = 256
 """Threads of a multiprocessor, by their registers."""
@@ -79,7 +82,8 @@ class Patches(Tiles):
 
     def issued(self, plan: TilePlan) -> int:
         assert isinstance(plan, PatchPlan)  # it is the algorithm's own
-        return plan.listed.products * plan.problem.group_in * plan.problem.out_channels
+        problem: Problem = plan.problem
+        return plan.listed.products * problem.group_in * problem.out_channels
 
     def prepared(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
         assert isinstance(plan, PatchPlan)
@@ -166,7 +170,7 @@ def _plans(problem: Problem, chip: Chip, tile: Tile, parts: int | None) -> list[
 def _kernel(chip: Chip, tile: Tile, nbytes: float) -> Kernel:
     """As fast as its rate where the multiprocessor is full; slower where the caches must bring many bytes a step."""
     resident = RESIDENT // tile.threads
-    rate = min(RATE, 0.9 * tf32.PEAK.get(chip.capability, tf32.OTHER_PEAK))
+    rate = min(TILES[tile], 0.9 * tf32.PEAK.get(chip.capability, tf32.OTHER_PEAK))
     multiplying, bringing = tile.rows * tile.columns * DEPTH / rate, nbytes / chip.l2
     full = max(multiplying + bringing / CONTENTION, bringing)
     warps = resident * tile.threads / costs.WARP

@@ -68,7 +68,8 @@ __device__ __forceinline__ OFFSET result_place(const Gather& g, const PatchTable
 __device__ __forceinline__ OFFSET patch_place(const Gather& g, const PatchTile& tile, int i) {
     const int pixel = i / tile.pitch, image = i - pixel * tile.pitch, r = pixel / tile.width, c = pixel - r * tile.width;
     return (OFFSET)((tile.image + (image < tile.images ? image : tile.images - 1)) * g.a_image +
-                    (tile.source_down + r * tile.pixel_down) * g.a_row + (tile.source_across + c * tile.pixel_across) * g.a_column);
+                    (tile.source_down + r * tile.pixel_down) * g.a_row +
+                    (tile.source_across + c * tile.pixel_across) * g.a_column);
 }
 
 // What a thread brings to shared memory: during a step it stores what it loaded during the one before, a panel for the next
@@ -85,8 +86,8 @@ struct PatchFeed {
     const int columns;           // of the result, from this thread's first one on
     vec4<float> panel[Panel::PIECES], slice[SLICE];
 
-    __device__ __forceinline__ PatchFeed(const float* a, const float* b, const Gather& g, const PatchTile& tile, const OFFSET* places,
-                                         int group, int column, int chunk, int end)
+    __device__ __forceinline__ PatchFeed(const float* a, const float* b, const Gather& g, const PatchTile& tile,
+                                         const OFFSET* places, int group, int column, int chunk, int end)
         : g(g), tile(tile), places(places + threadIdx.x / PIECES), across(0), down(0),
           columns((int)g.width - column - Panel::edge()) {
         const int first = chunk * DEPTH, last = end * DEPTH < (int)g.depth ? end * DEPTH : (int)g.depth;

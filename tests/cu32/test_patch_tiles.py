@@ -93,7 +93,7 @@ def draw(case: Case, engine: DeviceEngine) -> tuple[Array, ...]:
 
 def expected(case: Case, data: tuple[Array, ...]) -> list[Array]:
     """y with a bias, and dx, in float64."""
-    x, w, dy, bias, _ = (array.astype(np.float64) for array in data)
+    x, w, dy, bias = (array.astype(np.float64) for array in data[:4])
     parameters = case.stride, case.padding, case.dilation, case.groups
     return [oracles.conv2d(x, w, *parameters) + bias, oracles.conv2d_gradients(x, w, dy, *parameters)[0]]
 
@@ -257,7 +257,7 @@ LAYER = replace(dense_problem(FORWARD, Geometry.make((16, 16), (3, 3), (1, 1), (
 
 @pytest.mark.parametrize("operator", [FORWARD, INPUT_GRAD])
 def test_less_passes_through_the_second_cache(operator: str) -> None:
-    """Of a layer of ResNet18, less than half of what tiles of single positions need, so they are taken."""
+    """Less than half of what tiles of single positions need for a layer of ResNet18, so patches are taken."""
     plan = planner.plan(replace(LAYER, operator=operator), H100)
     assert isinstance(plan, PatchPlan) and plan.algorithm == "patches" and plan.useful > 0.95
     with planner.use("tensor_cores"):
