@@ -140,7 +140,7 @@ def test_accumulates(cu32: DeviceEngine, number: int, tile: Sizes) -> None:
     case = CASES[number]
     data = draw(case, cu32)
     _, w, dy, _, bias = (cu32.from_numpy(array) for array in data)
-    before: Array = np.random.default_rng(8).standard_normal(data[0].shape).astype(np.float32)
+    before = np.random.default_rng(8).standard_normal((case.images, *case.size, case.inside)).astype(np.float32)
     into = cu32.from_numpy(before).contiguous(IMAGE_ORDER)
     with planner.use("patches", tile=tile, parts=3):
         assert cu32.conv2d_input_grad(dy, w, case.geometry, case.groups, bias, into) is into
