@@ -35,9 +35,9 @@ PINNED_DISASSEMBLER = "13.2.86"
 """The disassembler's version with which the table was made."""
 
 FILES = (
-    "conv", "conv_tf32", "conv_threefold", "conv_weight", "conv_weight_tf32", "conv_weight_threefold",
-    "conv_window_tf32", "conv_window_threefold", "depthwise", "depthwise_weight", "few_results", "few_weight", "gemm",
-    "gemm_tf32", "gemm_threefold",
+    "conv", "conv_patch_tf32", "conv_tf32", "conv_threefold", "conv_weight", "conv_weight_tf32",
+    "conv_weight_threefold", "conv_window_tf32", "conv_window_threefold", "depthwise", "depthwise_weight",
+    "few_results", "few_weight", "gemm", "gemm_tf32", "gemm_threefold",
 )  # fmt: skip
 """Kernel files whose time is in a loop of products."""
 

@@ -69,11 +69,11 @@ class Checker(CUDAEngine):
         self.ran.add(source.name)
 
     @contextmanager
-    def high(self) -> Iterator[None]:
-        """Within it TF32 is what products and convolutions take."""
+    def high(self, algorithm: str = "tensor_cores") -> Iterator[None]:
+        """Within it TF32 is what products and convolutions take, by an algorithm that may."""
         self.wanted = "high"
         try:
-            with planner.use("tensor_cores"):
+            with planner.use(algorithm):
                 yield
         finally:
             self.wanted = "highest"
@@ -422,6 +422,13 @@ def conv_tf32(e: Checker) -> Sequence[Result]:
     layer = _Layer(32, 32, stride=2)
     with e.high():
         return [layer.forward(e), layer.input_grad(e)]
+
+
+@_family
+def conv_patch_tf32(e: Checker) -> Sequence[Result]:
+    layers = _Layer(32, 32, stride=2), _Layer(32, 32)
+    with e.high("patches"):
+        return [result for layer in layers for result in (layer.forward(e), layer.input_grad(e))]
 
 
 @_family

@@ -91,12 +91,12 @@ class Classes:
         taps, first_b = count[start], other[start]
         return Classes(taps, first_b, start, size, index, runs.first_a[index], runs.step_a, runs.step_b)
 
-    @property
+    @cached_property
     def member_step(self) -> int:
         """From a member of a class to the next, the step of the source index: one for all classes that have taps."""
         return self._step(self.first_a)
 
-    @property
+    @cached_property
     def index_step(self) -> int:
         """The same of the index on the axis."""
         return self._step(self.index)

@@ -30,7 +30,8 @@ def _macros(tile: Tile, wide: bool) -> dict[str, Any]:
     return {"TILE_ROWS": tile.rows, "TILE_COLUMNS": tile.columns, **offset}
 
 
-def _source(file: str, operator: str, tile: Tile, wide: bool) -> Source:
+def gather_source(file: str, operator: str, tile: Tile, wide: bool) -> Source:
+    """A kernel of a convolution or of an input gradient."""
     return Source(file, FILTER=_FILTERS[operator], **_macros(tile, wide))
 
 
@@ -40,7 +41,7 @@ def _gradient_source(file: str, tile: Tile, wide: bool) -> Source:
 
 SOURCES = (
     *(
-        _source(file, operator, tile, False)
+        gather_source(file, operator, tile, False)
         for file in ("conv_tf32", "conv_threefold")
         for operator in _FILTERS
         for tile in tf32.TILES
@@ -53,7 +54,8 @@ SOURCES = (
 )
 
 
-def _serves(problem: Problem) -> bool:
+def serves(problem: Problem) -> bool:
+    """Whether a problem's channels fill the tensor cores, and may be read four at a time."""
     return problem.vector and min(problem.group_in, problem.group_out) >= SHALLOWEST
 
 
@@ -74,13 +76,13 @@ class TensorCores(Tiles):
     loads: ClassVar[str] = tf32.LOAD
 
     def serves(self, problem: Problem) -> bool:
-        return problem.high and _serves(problem)
+        return problem.high and serves(problem)
 
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
         return _kernels(chip, self.loads)
 
     def source(self, plan: TilePlan) -> Source:
-        return _source(self.file, plan.problem.operator, plan.tile, plan.problem.wide)
+        return gather_source(self.file, plan.problem.operator, plan.tile, plan.problem.wide)
 
     def shared_bytes(self, plan: TilePlan) -> int:
         return _shared_bytes(plan.tile)
@@ -94,7 +96,7 @@ class Threefold(TensorCores):
     loads = tf32.THREEFOLD
 
     def serves(self, problem: Problem) -> bool:
-        return problem.threefold and _serves(problem)
+        return problem.threefold and serves(problem)
 
 
 class TensorCoresGradient(TilesGradient):
@@ -105,7 +107,7 @@ class TensorCoresGradient(TilesGradient):
     loads: ClassVar[str] = tf32.LOAD
 
     def serves(self, problem: Problem) -> bool:
-        return problem.high and _serves(problem)
+        return problem.high and serves(problem)
 
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
         return _kernels(chip, self.loads)
@@ -125,4 +127,4 @@ class ThreefoldGradient(TensorCoresGradient):
     loads = tf32.THREEFOLD
 
     def serves(self, problem: Problem) -> bool:
-        return problem.threefold and _serves(problem)
+        return problem.threefold and serves(problem)

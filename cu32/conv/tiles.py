@@ -143,7 +143,7 @@ class Tiles(TileAlgorithm):
 
     def lengths(self, problem: Problem, kernel: Kernel) -> Lengths:
         g, tile = problem.geometry, kernel.tile
-        depth, width = _depth_and_width(problem)
+        depth, width = depth_and_width(problem)
         listed = tables.tiles(g.rows, g.columns, problem.forward, problem.images, tile.rows)
         counts = sorted(Counter(listed.taps.tolist()).items(), reverse=True)
         across = -(-width // tile.columns) * problem.groups
@@ -152,14 +152,18 @@ class Tiles(TileAlgorithm):
         return tuple((number * across, taps * -(-depth // kernel.depth)) for taps, number in counts)
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
-        launch = engine.kept_launch(plan, lambda: self._prepared(engine, plan))
+        launch = engine.kept_launch(plan, lambda: self.prepared(engine, plan))
         target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
         engine.run(launch, (call.source, call.other, target, call.bias))
         if isinstance(target, Storage):
             sum_parts(engine, target, plan.parts, call.out)
+        return self.issued(plan)
+
+    def issued(self, plan: TilePlan) -> int:
+        """The multiply-adds of a plan."""
         return _launch(self, plan).macs
 
-    def _prepared(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
+    def prepared(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
         """A plan's launch, and the tables that it reads."""
         problem, made = plan.problem, _launch(self, plan)
         rows, columns = problem.geometry.rows, problem.geometry.columns
@@ -173,7 +177,7 @@ class Tiles(TileAlgorithm):
         return Launch(made.source, self.file, made.grid, threads, 4, constants, shared=made.shared), held
 
 
-def _depth_and_width(problem: Problem) -> tuple[int, int]:
+def depth_and_width(problem: Problem) -> tuple[int, int]:
     """Channels that are summed over, and channels of the result, of a group."""
     both = problem.group_in, problem.group_out
     return both if problem.forward else both[::-1]
@@ -183,24 +187,24 @@ def _depth_and_width(problem: Problem) -> tuple[int, int]:
 def _launch(algorithm: Tiles, plan: TilePlan) -> _Launch:
     problem = plan.problem
     g, forward = problem.geometry, problem.forward
-    column_tiles = math.ceil(_depth_and_width(problem)[1] / plan.tile.columns)
+    column_tiles = math.ceil(depth_and_width(problem)[1] / plan.tile.columns)
     listed = tables.tiles(g.rows, g.columns, forward, problem.images, plan.tile.rows)
     return _Launch(
         algorithm.source(plan),
         algorithm.shared_bytes(plan),
         ("tiles", g, forward, problem.images, plan.tile.rows),
         (len(listed.tiles) * problem.groups * column_tiles, plan.parts),
-        _sizes(plan, column_tiles),
+        sizes(plan, column_tiles),
         listed.products * problem.group_in * problem.out_channels,
     )
 
 
-def _sizes(plan: TilePlan, column_tiles: int) -> bytes:
+def sizes(plan: TilePlan, column_tiles: int) -> bytes:
     """The sizes and strides of a convolution or an input gradient."""
     p = plan.problem
     rows, columns = patches.classes(p.geometry, p.forward)
     source, target = (side.strides for side in p.sides)
-    (depth, width), per_tap = _depth_and_width(p), p.group_in
+    (depth, width), per_tap = depth_and_width(p), p.group_in
     per_filter = math.prod(p.geometry.filter) * per_tap
     row = p.geometry.filter[1] * per_tap
     return GATHER.pack(

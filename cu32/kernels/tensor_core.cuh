@@ -4,13 +4,29 @@
 //   3: an operand is the sum of two numbers of TF32, high and low, and a product that of high by high, high by low and low
 //      by high; what is left out is below 2^-21 of it. The tensor cores' sums, which are cut off, are of eight terms, and
 //      are then added in float32. (Ootomo and Yokota, arXiv 2203.03341.)
+// Other macros: STEP_DEPTH, of a step; TENSOR_DOWN, TENSOR_ACROSS, how a block's warps share a tile; READY, 1 where operands are
+// rounded before they come to shared memory.
 #pragma once
 #include "layout.cuh"
 #include "ptx.cuh"
 
-constexpr int DEPTH = 32;           // of a step: one row of an ACROSS panel is then 128 bytes
-constexpr int THREADS = 4 * WARP;   // two by two warps, each a quarter of the tile
-constexpr int STEP_K = 8;           // depth of one instruction
+#ifndef STEP_DEPTH
+#define STEP_DEPTH 32  // one row of an ACROSS panel is then 128 bytes
+#endif
+#ifndef TENSOR_DOWN
+#define TENSOR_DOWN 2
+#define TENSOR_ACROSS 2
+#endif
+#ifndef READY
+#define READY 0
+#endif
+
+constexpr int DEPTH = STEP_DEPTH;
+constexpr int THREADS = TENSOR_DOWN * TENSOR_ACROSS * WARP;
+constexpr int STEP_K = 8;  // depth of one instruction
+
+// By what number the pieces of a row of an ACROSS panel change places: eight neighbouring rows' then lie in different banks.
+__device__ __forceinline__ int turned(int row) { return DEPTH == 32 ? row % 8 : row / 2 % 4; }
 
 // A panel of EDGE x DEPTH elements in shared memory, in whole pieces of 16 bytes.
 //   ACROSS: [edge][depth]; the pieces of a row change places by the row's number, so that ldmatrix, which takes one
@@ -29,7 +45,7 @@ struct SharedPanel {
     static __device__ __forceinline__ int edge() { return LAYOUT == ACROSS ? threadIdx.x / RUN : threadIdx.x % RUN * 4; }
     static __device__ __forceinline__ int depth() { return LAYOUT == ACROSS ? threadIdx.x % RUN * 4 : threadIdx.x / RUN; }
     static __device__ __forceinline__ float* piece(float* panel, int i) {
-        if (LAYOUT == ACROSS) return panel + (edge() + i * ROUND) * PITCH + ((depth() / 4) ^ (edge() % 8)) * 4;
+        if (LAYOUT == ACROSS) return panel + (edge() + i * ROUND) * PITCH + ((depth() / 4) ^ turned(edge())) * 4;
         return panel + (depth() + i * ROUND) * PITCH + swizzled(edge(), depth());
     }
     static_assert(ROUND % (LAYOUT == ACROSS ? 8 : 4) == 0, "the swizzle of all pieces of a thread is that of its first");
@@ -38,7 +54,7 @@ struct SharedPanel {
     static __device__ __forceinline__ void left(unsigned (&fragment)[4], const float* panel, int edge, int k) {
         const int lane = threadIdx.x % WARP;
         if (LAYOUT == ACROSS) {
-            const int row = edge + lane % 16, piece = (k / 4 + lane / 16) ^ (lane % 8);
+            const int row = edge + lane % 16, piece = (k / 4 + lane / 16) ^ turned(lane);
             ldmatrix_x4(fragment, panel + row * PITCH + piece * 4);
             factors(fragment);
         } else {
@@ -53,7 +69,7 @@ struct SharedPanel {
     static __device__ __forceinline__ void right(unsigned (&first)[2], unsigned (&second)[2], const float* panel, int edge, int k) {
         const int lane = threadIdx.x % WARP;
         if (LAYOUT == ACROSS) {
-            const int row = edge + lane / 16 * 8 + lane % 8, piece = (k / 4 + lane / 8 % 2) ^ (lane % 8);
+            const int row = edge + lane / 16 * 8 + lane % 8, piece = (k / 4 + lane / 8 % 2) ^ turned(lane);
             unsigned both[4];
             ldmatrix_x4(both, panel + row * PITCH + piece * 4);
             factors(both);
@@ -74,7 +90,7 @@ struct SharedPanel {
     static __device__ __forceinline__ int swizzled(int edge, int depth) { return edge ^ depth % 4 * 8; }
     // The bits of what is multiplied: rounded, unless they are split later.
     static __device__ __forceinline__ unsigned factor(float value) {
-        return PRODUCTS == 1 ? to_tf32(value) : __float_as_uint(value);
+        return PRODUCTS == 1 && !READY ? to_tf32(value) : __float_as_uint(value);
     }
     static __device__ __forceinline__ void factors(unsigned (&bits)[4]) {
 #pragma unroll
@@ -112,19 +128,20 @@ __device__ __forceinline__ void split_special(unsigned (&whole)[N], unsigned (&h
     }
 }
 
-// A warp's quarter of a block's ROWS x COLUMNS sums.
+// A warp's share of a block's ROWS x COLUMNS sums.
 template <Layout LEFT, Layout RIGHT, int ROWS, int COLUMNS>
 struct TensorSums {
     using Left = SharedPanel<LEFT, ROWS>;
     using Right = SharedPanel<RIGHT, COLUMNS>;
-    static constexpr int DOWN = ROWS / 32, WIDE = COLUMNS / 16;
+    static constexpr int DOWN = ROWS / TENSOR_DOWN / 16, WIDE = COLUMNS / TENSOR_ACROSS / 8;
     static constexpr int STAGE = Left::FLOATS + Right::FLOATS;
-    static_assert(ROWS % 32 == 0 && COLUMNS % 32 == 0, "whole fragments, columns in pairs of them");
+    static_assert(DOWN * 16 * TENSOR_DOWN == ROWS && WIDE * 8 * TENSOR_ACROSS == COLUMNS && WIDE % 2 == 0,
+                  "whole fragments, columns in pairs of them");
 
     float sum[DOWN][WIDE][4] = {};
 
-    static __device__ __forceinline__ int warp_row() { return threadIdx.x / WARP / 2 * (ROWS / 2); }
-    static __device__ __forceinline__ int warp_column() { return threadIdx.x / WARP % 2 * (COLUMNS / 2); }
+    static __device__ __forceinline__ int warp_row() { return threadIdx.x / WARP / TENSOR_ACROSS * (ROWS / TENSOR_DOWN); }
+    static __device__ __forceinline__ int warp_column() { return threadIdx.x / WARP % TENSOR_ACROSS * (COLUMNS / TENSOR_ACROSS); }
 
     // Where sum[i][j][2 * half] and the sum to its right are in the block.
     static __device__ __forceinline__ int row_of(int i, int half) { return warp_row() + i * 16 + half * 8 + threadIdx.x % WARP / 4; }
@@ -138,21 +155,25 @@ struct TensorSums {
             accumulate_threefold(stage);
     }
 
+    // Adds the products of one instruction's depth, from k on, of a right panel; read(fragment, i, k) reads left fragment i.
+    template <class Read>
+    __device__ __forceinline__ void multiply(Read read, const float* panel, int k) {
+        unsigned left[DOWN][4], right[WIDE][2];
+#pragma unroll
+        for (int i = 0; i < DOWN; ++i) read(left[i], i, k);
+#pragma unroll
+        for (int j = 0; j < WIDE; j += 2) Right::right(right[j], right[j + 1], panel, warp_column() + j * 8, k);
+#pragma unroll
+        for (int i = 0; i < DOWN; ++i)
+#pragma unroll
+            for (int j = 0; j < WIDE; ++j) mma_tf32_m16n8k8(sum[i][j], left[i], right[j]);
+    }
+
    private:
     __device__ __forceinline__ void accumulate_rounded(const float* stage) {
+        const auto read = [stage](unsigned (&left)[4], int i, int k) { Left::left(left, stage, warp_row() + i * 16, k); };
 #pragma unroll
-        for (int k = 0; k < DEPTH; k += STEP_K) {
-            unsigned left[DOWN][4], right[WIDE][2];
-#pragma unroll
-            for (int i = 0; i < DOWN; ++i) Left::left(left[i], stage, warp_row() + i * 16, k);
-#pragma unroll
-            for (int j = 0; j < WIDE; j += 2)
-                Right::right(right[j], right[j + 1], stage + Left::FLOATS, warp_column() + j * 8, k);
-#pragma unroll
-            for (int i = 0; i < DOWN; ++i)
-#pragma unroll
-                for (int j = 0; j < WIDE; ++j) mma_tf32_m16n8k8(sum[i][j], left[i], right[j]);
-        }
+        for (int k = 0; k < DEPTH; k += STEP_K) multiply(read, stage + Left::FLOATS, k);
     }
 
     __device__ __forceinline__ void accumulate_threefold(const float* stage) {

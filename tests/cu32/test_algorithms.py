@@ -27,6 +27,9 @@ from tests.cu32.test_few_channels import INPUTS, OUTPUTS, RESULTS
 from tests.engine.algorithms import COUNTERS, check_algorithm, draw_filters, draw_images, taken, with_results
 from tests.engine.test_conv import Case
 
+PATCHES = {"forward": 0, "input_grad": 1}
+"""Which of two turns take that algorithm."""
+
 SMALL = [case for case in PLAIN if case.n * case.channels[0] * case.channels[1] < 4000]
 MANY_IMAGES = Case(33, (3, 4), (16, 20), (3, 3), (1, 1), (1, 1))
 """What a walk of so many images a step takes."""
@@ -37,13 +40,13 @@ MANY_IMAGES = Case(33, (3, 4), (16, 20), (3, 3), (1, 1), (1, 1))
 def test_every_algorithm_where_it_serves(
     cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, algorithm: Algorithm, dtype: Any
 ) -> None:
-    """What takes TF32 has bounds and tests of its own: tests/cu32/test_tf32.py."""
+    """What takes TF32 has bounds and tests of its own: tests/cu32/test_tf32.py and test_patch_tiles.py."""
     monkeypatch.setattr(tf32, "FEWEST_TERMS", 1)
     kit, served = cuda_kit(cu32), set()
     for turn, case in enumerate((*SMALL, MANY_IMAGES, *DEPTHWISE[:4], *RESULTS[:3], *INPUTS[:3], *OUTPUTS[:3])):
         served |= check_algorithm(algorithm, case, dtype, image_order=bool(turn % 2), kit=kit)
     float32_alone = algorithm.name in ("few_results", "few_channels", "threefold", "threefold_window")
-    none = algorithm.name in ("tensor_cores", "window") or (float32_alone and dtype == np.float64)
+    none = algorithm.name in ("tensor_cores", "patches", "window") or (float32_alone and dtype == np.float64)
     assert served == (set() if none else set(algorithm.operators))
 
 
@@ -74,8 +77,9 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine, monkeypatch: pytest.
                 x_as, dy_as = with_results(cu32, operator, x, dy)
                 # So small, the tensor cores are rarely the cheapest.
                 on_them = case.n > 1 and (high or number % 2 == 0)
-                name = ("tensor_cores", "window") if high else ("threefold", "threefold_window")
-                with planner.use(name[case is MANY_IMAGES]) if on_them else nullcontext():
+                rounding = "patches" if PATCHES.get(operator) == number % 2 else "tensor_cores"
+                names = (rounding, "window") if high else ("threefold", "threefold_window")
+                with planner.use(names[case is MANY_IMAGES]) if on_them else nullcontext():
                     told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))
                     if whole and dtype == np.float32:
                         steps = case.stride, case.padding, case.dilation, case.groups

@@ -99,7 +99,7 @@ def test_it_can_be_overridden(operator: str) -> None:
 
 
 def test_an_algorithm_can_be_named() -> None:
-    assert plan(LAYER, H100, high=True).algorithm == "tensor_cores"
+    assert plan(LAYER, H100, high=True).algorithm == "patches"
     with planner.use("tiles"):
         assert plan(LAYER, H100, high=True).algorithm == "tiles"
     with planner.use("tensor_cores", tile=(64, 64), parts=3):

@@ -292,7 +292,7 @@ def test_candidates_are_of_all_kernels_and_likely() -> None:
     chosen = search.candidates(found)
     assert chosen[0] == found[0] and len(set(chosen)) == len(chosen) <= search.CANDIDATES
     assert all(plan.cycles <= search.HOPELESS * found[0].cycles for plan in chosen)
-    assert {plan.algorithm for plan in chosen} == {"tensor_cores", "tiles"}
+    assert {plan.algorithm for plan in chosen} == {"patches", "tensor_cores", "tiles"}
     assert len({plan.tile for plan in search.candidates(plans(LAYER)) if isinstance(plan, TilePlan)}) >= 3
     # A depthwise layer's own kernel is what the model prefers, tiles beside it.
     depthwise = plans(dense_problem("weight_grad", LAYER.geometry, 8, 32, 32, 32))

@@ -163,6 +163,8 @@ def test_a_check_leaves_the_program_as_it_was(fresh: DeviceEngine) -> None:
         ("few_weight", (2, 5, 6, 3), (16, 3, 3, 3), 1, "weight_grad", "conv_weight"),
         ("conv_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "forward", "conv"),
         ("conv_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "input_grad", "conv"),
+        ("conv_patch_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "forward", "conv_tf32"),
+        ("conv_patch_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "input_grad", "conv_tf32"),
         ("conv_weight_tf32", (2, 5, 6, 32), (32, 3, 3, 32), 1, "weight_grad", "conv_weight"),
         ("conv_threefold", (2, 5, 6, 32), (32, 3, 3, 32), 1, "forward", "conv"),
         ("conv_threefold", (2, 5, 6, 32), (32, 3, 3, 32), 1, "input_grad", "conv"),

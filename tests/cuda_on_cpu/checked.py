@@ -123,6 +123,16 @@ def tensor_cores(engine: Engine) -> Results:
         alpha.set_float32_precision("highest")
 
 
+@case(tolerance=5e-3)
+def shared_pixels(engine: Engine) -> Results:
+    alpha.set_float32_precision("high")
+    try:
+        with planner.use("patches"):
+            return [*convolved(engine, (32, 32), 1, 2, 4), *convolved(engine, (20, 16), 1, 1, 4)]
+    finally:
+        alpha.set_float32_precision("highest")
+
+
 @case()
 def threefold(engine: Engine) -> Results:
     with planner.use("threefold"):
