@@ -54,6 +54,7 @@ from alpha.records import (
     BatchNormState,
     Epilogue,
     Index,
+    Normalised,
     Operand,
     PointwiseStep,
     RangeCheck,
@@ -61,6 +62,7 @@ from alpha.records import (
     RowPass,
     RunningStatistics,
     Scalar,
+    ToNormalise,
     WeightedPairs,
 )
 from alpha.tensor import Tensor
@@ -585,6 +587,33 @@ class Engine(ABC):
         ``overwrites``: whether dy and x may be written over; dresidual or dx may then lie there.
         """
         raise EngineError(f"[batch_norm] expected an engine that makes results again, got {self.name}: keep them")
+
+    def sums_batch_norms(self, x: Tensor) -> bool:
+        """Whether the sum of two BatchNorms of such tensors is ``batch_norm_sum``."""
+        return False
+
+    def batch_norm_sum(
+        self, first: ToNormalise, second: ToNormalise, slope: float | None
+    ) -> tuple[Tensor, BatchNormState, BatchNormState]:
+        """act(BatchNorm(first) + BatchNorm(second)) of two tensors of one shape, in training, and both states."""
+        raise EngineError(f"[batch_norm] expected an engine that sums BatchNorms, got {self.name}: add their results")
+
+    def batch_norm_sum_again(self, first: Normalised, second: Normalised) -> Tensor:
+        """The result of ``batch_norm_sum`` once more, with its bits; the slope is the first epilogue's."""
+        raise EngineError(f"[batch_norm] expected an engine that sums BatchNorms, got {self.name}: add their results")
+
+    def batch_norm_sum_grad(
+        self,
+        dy: Tensor,
+        first: Normalised,
+        second: Normalised,
+        overwrites: tuple[bool, bool, bool] = (False, False, False),
+    ) -> tuple[Tensor, ...]:
+        """Gradients of the first tensor, its weight and its bias, and the same of the second.
+
+        ``overwrites``: whether dy, the first tensor and the second one may be written over.
+        """
+        raise EngineError(f"[batch_norm] expected an engine that sums BatchNorms, got {self.name}: add their results")
 
     def batch_norm_inverse_grad(
         self,

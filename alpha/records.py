@@ -120,6 +120,37 @@ class BatchNormState(NamedTuple):
     invertible: bool = False
 
 
+class Normalised(NamedTuple):
+    """A tensor, and what BatchNorm has found to normalise it by.
+
+    Attributes:
+        x: (..., C).
+        epilogue: weight, bias, and the slope of the activation behind it.
+        state: the statistics.
+    """
+
+    x: Tensor
+    epilogue: Epilogue
+    state: BatchNormState
+
+
+class ToNormalise(NamedTuple):
+    """A tensor, and how BatchNorm in training is to normalise it.
+
+    Attributes:
+        x: (..., C).
+        weight, bias: (C,), or None for 1 and 0.
+        running: the running statistics, updated in place.
+        eps: added to the variance.
+    """
+
+    x: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    running: RunningStatistics
+    eps: float
+
+
 class AttentionState(NamedTuple):
     """What attention's gradient takes beside the gradient of its result.
 

@@ -10,7 +10,7 @@ from alpha.cu32.images import ImageOperations
 from alpha.cu32.indexing import IndexingOperations
 from alpha.cu32.losses import LossOperations
 from alpha.cu32.matrix import MatrixOperations
-from alpha.cu32.normalisation import NormalisationOperations
+from alpha.cu32.norm_sums import NormSumOperations
 from alpha.cu32.optimizers import OptimizerOperations
 from alpha.cu32.pooling import PoolingOperations
 from alpha.cu32.random import RandomOperations
@@ -24,7 +24,7 @@ class CUDAEngine(
     IndexingOperations,
     MatrixOperations,
     ConvolutionOperations,
-    NormalisationOperations,
+    NormSumOperations,
     PoolingOperations,
     LossOperations,
     OptimizerOperations,

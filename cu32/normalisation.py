@@ -24,7 +24,7 @@ THREADS = 256
 SUM_ROWS = 4
 """Rows that a thread of a sum has at least to itself: fewer, and its block's tree costs more than its additions."""
 
-SUM_WAVES = {"statistics": 3, "grad_sums": 2, "channel_sums": 4}
+SUM_WAVES = {"statistics": 3, "grad_sums": 2, "channel_sums": 4, "grad_sums_sum": 1}
 """Blocks per multiprocessor of the kernels that sum: as many as their registers admit at once."""
 
 APPLY_WAVES = 8
@@ -74,23 +74,28 @@ class NormalisationOperations(DeviceEngine):
         x = self._channels_dense(x)
         out = self.empty((x.shape[-1],), x.dtype)
         if out.numel():
-            self._sum_rows("channel_sums", x, _is_aligned(x), (x, out))
+            self._sum_rows("channel_sums", x, is_aligned(x), (x, out))
         return out
 
     def batch_norm(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
+        state = self._statistics(x, running, eps)
+        return self._normalise(x, state, epilogue, residual), state
+
+    def _statistics(self, x: Tensor, running: RunningStatistics, eps: float) -> BatchNormState:
+        """Those of x, whose channels are dense; the running ones are updated."""
         state = self._empty_state(x, True)
         mean, var, momentum, batches = running
         if x.shape[-1]:
             steps = 1 if mean is None else mean.strides[0], 1 if var is None else var.strides[0]
             tensors = (x, mean, var, batches, state.mean, state.inverse_std)
-            self._sum_rows("statistics", x, _is_aligned(x), tensors, *steps, momentum, eps)
+            self._sum_rows("statistics", x, is_aligned(x), tensors, *steps, momentum, eps)
         for kept in (mean, var, batches):
             if kept is not None:
                 kept.storage.touch()
-        return self._normalise(x, state, epilogue, residual), state
+        return state
 
     def batch_norm_inference(
         self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
@@ -99,7 +104,7 @@ class NormalisationOperations(DeviceEngine):
         state = self._empty_state(x, False)
         channels = x.shape[-1]
         if channels:
-            source, _ = _source(x.shape, x.dtype, _is_aligned(x))
+            source, _ = _source(x.shape, x.dtype, is_aligned(x))
             given = self.dense(mean), self.dense(var), state.mean, state.inverse_std
             self.launch(source, "given_statistics", -(-channels // THREADS), THREADS, *given, channels, np.float64(eps))
         return self._normalise(x, state, epilogue, residual), state
@@ -164,7 +169,7 @@ class NormalisationOperations(DeviceEngine):
         sums = self.empty((2, channels), float64)
         constants = (state.mean, state.inverse_std, weight, bias)
         factor = 1.0 if epilogue.slope is None else epilogue.slope
-        aligned = _is_aligned(x) and _is_aligned(dy) and (other is None or _is_aligned(other))
+        aligned = is_aligned(x) and is_aligned(dy) and (other is None or is_aligned(other))
         if channels:
             tensors = (dy, x, other, *constants, masked, sums, dweight, dbias)
             self._sum_rows("grad_sums", x, aligned, tensors, factor, int(is_residual))
@@ -178,7 +183,7 @@ class NormalisationOperations(DeviceEngine):
         weight, bias, slope = epilogue
         out = self._like(x)
         added = None if residual is None else self._ordered_as(residual, x)
-        aligned = _is_aligned(x) and (added is None or _is_aligned(added))
+        aligned = is_aligned(x) and (added is None or is_aligned(added))
         tensors = (x, state.mean, state.inverse_std, self._optional(weight), self._optional(bias), added, out)
         self._apply_rows("apply", x, aligned, tensors, 1.0 if slope is None else slope)
         return out
@@ -226,8 +231,9 @@ class NormalisationOperations(DeviceEngine):
         return self.dense(x, like.memory_order())
 
 
-def _is_aligned(x: Tensor) -> bool:
-    return x.address % ALIGNMENT == 0
+def is_aligned(*tensors: Tensor) -> bool:
+    """Whether packs of tensors may be read and written at once."""
+    return all(x.address % ALIGNMENT == 0 for x in tensors)
 
 
 class _Summing(NamedTuple):
@@ -244,13 +250,25 @@ NUMBERS = {
     "channel_sums": "",
     "apply": "{real}",
     "grad_apply": "{real}",
+    "grad_sums_sum": "{real}",
+    "apply_sum": "{real}",
+    "grad_apply_sum": "",
 }
 """The types of the kernels' last arguments, which change from call to call."""
 
-ADDRESSES = {"statistics": 8, "grad_sums": 13, "channel_sums": 4, "apply": 7, "grad_apply": 9}
+ADDRESSES = {
+    "statistics": 8,
+    "grad_sums": 13,
+    "channel_sums": 4,
+    "apply": 7,
+    "grad_apply": 9,
+    "grad_sums_sum": 19,
+    "apply_sum": 11,
+    "grad_apply_sum": 12,
+}
 """How many tensors the kernels take."""
 
-SUMS = {"statistics": 2, "grad_sums": 2, "channel_sums": 1}
+SUMS = {"statistics": 2, "grad_sums": 2, "channel_sums": 1, "grad_sums_sum": 3}
 """Sums of each channel."""
 
 

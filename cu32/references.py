@@ -29,6 +29,7 @@ from alpha.errors import IndexingError
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
 from alpha.geometry import Geometry
+from alpha.records import Normalised, ToNormalise
 from alpha.tensor import Tensor
 from alpha.update_rules import AdamRule, SGDRule
 
@@ -511,7 +512,14 @@ def normalisation(e: Checker) -> Sequence[Result]:
     again = e.batch_norm_again(a, epilogue, state, b)
     *_, through = e.batch_norm_remade_grad(b, a, b, epilogue, state, True)
     assert through is not None
+    two, one, other = e.batch_norm_sum(*[ToNormalise(t, None, None, RunningStatistics(), 1e-5) for t in (a, b)], 0.0)
+    terms = [Normalised(t, epilogue, found) for t, found in ((a, one), (b, other))]
+    slope, *_ = e.batch_norm_sum_grad(b, terms[0], terms[1])
+    total = normal + (dy - dy.mean(axes)) / np.sqrt(dy.astype(np.float64).var(axes) + 1e-5)
+    left = np.where(total > 0, dy.astype(np.float64), 0)
     return [
+        (two, np.maximum(total, 0), ROUNDED),
+        (slope, inverse * (left - left.mean(axes) - normal * (left * normal).mean(axes)), ROUNDED),
         (again, np.maximum(normal + dy, 0), ROUNDED),
         (through, np.where(normal + dy > 0, dy, 0), ROUNDED),
         (e.channel_sum(a), wide.sum(axes), ROUNDED),

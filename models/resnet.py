@@ -10,6 +10,7 @@ from alpha.errors import ArgumentError, described
 from alpha.models.parts import ImageNetwork, Layers, draw_weights, fan_out_normal
 from alpha.models.registry import builder
 from alpha.nn.fusion import conv_bn_activation
+from alpha.nn.shortcuts import conv_bn_activation_shortcut, shortcut_of
 
 
 def conv3x3(in_planes: int, out_planes: int, stride: int = 1, groups: int = 1, dilation: int = 1) -> nn.Conv2d:
@@ -55,9 +56,9 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images of ``inplanes`` channels to images of ``planes``."""
-        shortcut = x if self.downsample is None else self.downsample(x)
+        shortcut = shortcut_of(self.downsample, self.bn2, x)
         y = conv_bn_activation(self.conv1, self.bn1, self.relu, x)
-        return conv_bn_activation(self.conv2, self.bn2, self.relu, y, shortcut)
+        return conv_bn_activation_shortcut(self.conv2, self.bn2, self.relu, y, shortcut)
 
 
 class Bottleneck(nn.Module):
@@ -91,10 +92,10 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images of ``inplanes`` channels to images of four times ``planes``."""
-        shortcut = x if self.downsample is None else self.downsample(x)
+        shortcut = shortcut_of(self.downsample, self.bn3, x)
         y = conv_bn_activation(self.conv1, self.bn1, self.relu, x)
         y = conv_bn_activation(self.conv2, self.bn2, self.relu, y)
-        return conv_bn_activation(self.conv3, self.bn3, self.relu, y, shortcut)
+        return conv_bn_activation_shortcut(self.conv3, self.bn3, self.relu, y, shortcut)
 
 
 class ResNet(ImageNetwork):

@@ -95,7 +95,7 @@ def conv_bn_activation(
         x: images.
         residual: added before the activation, shaped as the result.
     """
-    name, slope = _activation(activation)
+    name, slope = activation_of(activation)
     y: Tensor
     if _is_norm(bn):
         y = conv_bn(conv, bn, x, residual, name, slope)
@@ -154,7 +154,7 @@ def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     if is_grad_enabled():
         return 1, conv(x)
     (weight, bias), count = ((conv.weight, conv.bias), 1) if folded is None else (folded, 2)
-    activation, slope = _activation(behind[count - 1]) if len(behind) >= count else (None, 0.0)
+    activation, slope = activation_of(behind[count - 1]) if len(behind) >= count else (None, 0.0)
     return count + (activation is not None), _convolve(conv, x, weight, bias, None, activation, slope)
 
 
@@ -163,14 +163,14 @@ def _run_bn(bn: Any, behind: Any, x: Any) -> tuple[int, Any]:
 
     An activation that would copy what it writes over does not write over it.
     """
-    name, slope = _activation(behind)
+    name, slope = activation_of(behind)
     y, kind = bn(x, None, name, slope), type(behind)
     if name is None and kind in _KEEPING and behind.inplace and is_grad_enabled() and _is_plain(behind, kind):
         return 2, _KEEPING[kind](y)
     return (1, y) if name is None else (2, y)
 
 
-def _activation(module: Any) -> tuple[str | None, float]:
+def activation_of(module: Any) -> tuple[str | None, float]:
     """The name and slope of an activation that a convolution can apply."""
     if _is_plain(module, ReLU):
         return "relu", 0.0
@@ -193,15 +193,15 @@ def _convolve(
     return F.conv2d(x, weight, bias, *steps, residual, activation, slope, layout=conv.layout)
 
 
+def only_runs_forward(module: Module, kind: type[Module]) -> bool:
+    """Whether calling a module only runs the forward of its class, which is this one."""
+    hooks = module._hooks
+    return type(module) is kind and "forward" not in vars(module) and (hooks is None or not hooks.are_of_calls)
+
+
 def _is_plain(module: Module, kind: type[Module]) -> bool:
     """Whether calling a module only runs this layer's forward."""
-    hooks = module._hooks
-    return (
-        type(module) is kind
-        and kind.forward is _FORWARDS[kind]
-        and "forward" not in vars(module)
-        and (hooks is None or not hooks.are_of_calls)
-    )
+    return only_runs_forward(module, kind) and kind.forward is _FORWARDS[kind]
 
 
 def _is_norm(module: Module) -> bool:

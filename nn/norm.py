@@ -14,7 +14,7 @@ from alpha.nn.arguments import positive
 from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
 from alpha.nn.places import Device, empty, empty_parameter, placed
-from alpha.records import RunningStatistics
+from alpha.records import RunningStatistics, ToNormalise
 
 
 class BatchNorm(ImageLayer):
@@ -109,6 +109,15 @@ class BatchNorm(ImageLayer):
         if running[0] is not self.running_mean and counter is not None and counter.version != counted:
             self._average(counter, *running)
         return y
+
+    def to_normalise(self, x: Tensor) -> ToNormalise | None:
+        """What a call in training does with images (N, H, W, C) alone; None where it does something else or more."""
+        if not self.training or self.layout != "NHWC" or x.ndim != 4 or x.shape[-1] != self.num_features:
+            return None
+        if not self.momentum or self.running_mean is None or x.numel() == self.num_features:
+            return None
+        running = RunningStatistics(self.running_mean, self.running_var, self.momentum, self.num_batches_tracked)
+        return ToNormalise(x, self.weight, self.bias, running, self.eps)
 
     def _normalised(
         self,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from alpha.arguments import flag, number
 from alpha.autograd import Function, is_recorded
 from alpha.autograd.composing import by_formula
-from alpha.dtypes import default_int, is_float
+from alpha.dtypes import default_int, is_float, is_stored
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.conv import slope_of
@@ -17,6 +18,7 @@ from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_tensor
+from alpha.records import Normalised, ToNormalise
 from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
@@ -82,20 +84,14 @@ class BatchNormFunction(Function):
 
     def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, y, residual, weight, bias, mean, inverse_std = self.saved
-        slope, axes = self._slope, tuple(range(dy.ndim - 1))
+        slope = self._slope
         if x is None:
             x = self.argument_in_graph(0, self._inverted(y.detach(), residual, weight, bias, mean, inverse_std))
         elif self._masked and y is None:
             y = self.remake()
 
         def formula(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-            center, scale = mean, inverse_std
-            if self._training:
-                center = x.mean(axes)
-                scale = ((x - center) * (x - center)).mean(axes).add(self._eps).rsqrt()
-            normal = (x - center) * scale
-            scaled = normal if weight is None else normal * weight
-            shifted = scaled if bias is None else scaled + bias
+            shifted = _normalised(x, weight, bias, BatchNormState(mean, inverse_std, self._training), self._eps)
             return shifted if slope is None or y is not None else where(shifted > 0, shifted, shifted * slope)
 
         if slope is not None and y is not None:
@@ -111,6 +107,91 @@ class BatchNormFunction(Function):
         z = z if bias is None else z - bias
         z = z if weight is None else z / weight
         return z / inverse_std + mean
+
+
+def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, state: BatchNormState, eps: float) -> Tensor:
+    """BatchNorm by functions that have gradients; in training the statistics are x's own."""
+    center, scale, axes = state.mean, state.inverse_std, tuple(range(x.ndim - 1))
+    if state.training:
+        center = x.mean(axes)
+        scale = ((x - center) * (x - center)).mean(axes).add(eps).rsqrt()
+    normal = (x - center) * scale
+    scaled = normal if weight is None else normal * weight
+    return scaled if bias is None else scaled + bias
+
+
+class BatchNormSumFunction(Function):
+    """act(BatchNorm(x) + BatchNorm(other)), both in training: what neither of the two makes is never in memory."""
+
+    passes_on = True
+    fresh = True
+
+    def forward(
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        other: Tensor,
+        other_weight: Tensor | None,
+        other_bias: Tensor | None,
+        settings: tuple[tuple[RunningStatistics, float], tuple[RunningStatistics, float]],
+        slope: float | None,
+    ) -> Tensor:
+        first = ToNormalise(x, weight, bias, *settings[0])
+        second = ToNormalise(other, other_weight, other_bias, *settings[1])
+        y, state, other_state = x.engine.batch_norm_sum(first, second, slope)
+        self._slope, self._eps = slope, (first.eps, second.eps)
+        self.save(x, weight, bias, *state[:2], other, other_weight, other_bias, *other_state[:2])
+        if is_recorded():
+            self.offer(y)
+        return y
+
+    def _both(self, saved: tuple[Any, ...]) -> tuple[Normalised, Normalised]:
+        """The tensors and what they are normalised by."""
+        first, second = [
+            Normalised(x, Epilogue(weight, bias, self._slope), BatchNormState(mean, inverse_std, True))
+            for x, weight, bias, mean, inverse_std in (saved[:5], saved[5:])
+        ]
+        return first, second
+
+    def remake(self) -> Tensor:
+        first, second = self._both(self.kept())
+        again: Tensor = first.x.engine.batch_norm_sum_again(first, second)
+        return again
+
+    def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        first, second = self._both(self.saved)
+        overwrites = (self.may_overwrite_gradient(), self.may_overwrite(0), self.may_overwrite(5))
+        found: tuple[Tensor | None, ...] = dy.engine.batch_norm_sum_grad(dy, first, second, overwrites)
+        return found
+
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        first, second = self._both(self.saved)
+        if self._slope is not None:
+            dy = where(self.remake() > 0, dy, dy * self._slope)
+        gradients: list[Tensor | None] = []
+        for (x, epilogue, state), eps in zip((first, second), self._eps, strict=True):
+            formula = partial(_normalised, state=state, eps=eps)
+            gradients += by_formula(formula, (x, epilogue.weight, epilogue.bias), dy)
+        return tuple(gradients)
+
+
+def batch_norm_sum(first: ToNormalise, second: ToNormalise, slope: float | None) -> Tensor | None:
+    """act(BatchNorm(first) + BatchNorm(second)) in training, of one pass; None where it takes more than that.
+
+    ``slope``: of the leaky ReLU, 0 for ReLU, None for no activation.
+    """
+    x, other = first.x, second.x
+    if x.shape != other.shape or x.dtype != other.dtype or is_stored(x.dtype):
+        return None
+    if x.storage.engine is not other.storage.engine or not x.storage.engine.sums_batch_norms(x):
+        return None
+    for one in (first, second):
+        vectors = {"weight": one.weight, "bias": one.bias, "running_mean": one.running.mean}
+        check_batch(one.x, {**vectors, "running_var": one.running.var}, None)
+        _check_count(one.x, one.running.batches)
+    result: Tensor = BatchNormSumFunction.apply(*first[:3], *second[:3], settings=(first[3:], second[3:]), slope=slope)
+    return result
 
 
 @of_images("input", "residual")

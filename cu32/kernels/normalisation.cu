@@ -228,6 +228,21 @@ struct Gradient {
     T gain, slant, level;
 };
 
+// From the sums of g and of g * (x - mean), which are null where the statistics were constants.
+__device__ __forceinline__ Gradient gradient_of(int64 c, T centre, const double* mean, const double* inverse_std, const T* weight,
+                                                const double* sums, const double* products, int64 rows) {
+    const double gain = weight ? inverse_std[c] * weight[c] : inverse_std[c], share = sums ? gain / rows : 0;
+    const double slant = sums ? -share * inverse_std[c] * inverse_std[c] * products[c] : 0;
+    const double level = sums ? slant * (centre - mean[c]) - share * sums[c] : 0;
+    return {static_cast<T>(gain), static_cast<T>(slant), static_cast<T>(level)};
+}
+
+// Constant statistics have no slant: an x that is not finite leaves the gradient alone.
+__device__ __forceinline__ T slanted(T g, T x, T centre, const Gradient& by) {
+    const T rest = by.slant == T(0) ? by.level : multiply_add(by.slant, x - centre, by.level);
+    return multiply_add(by.gain, g, rest);
+}
+
 template <Mask MASK>
 __device__ __forceinline__ void grad_rows(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ y,
                                           T* __restrict__ dx, const Place& place, const Affine* by,
@@ -240,10 +255,7 @@ __device__ __forceinline__ void grad_rows(const T* __restrict__ dy, const T* __r
         Pack result;
         for (int e = 0; e < VEC; ++e) {
             const T g = past<MASK>(grads.at[e], values.at[e], results.at[e], by[e], slope);
-            // Constant statistics have no slant: an x that is not finite leaves the gradient alone.
-            const T level = gradient[e].level, slant = gradient[e].slant;
-            const T rest = slant == T(0) ? level : multiply_add(slant, values.at[e] - by[e].centre, level);
-            result.at[e] = multiply_add(gradient[e].gain, g, rest);
+            result.at[e] = slanted(g, values.at[e], by[e].centre, gradient[e]);
         }
         store(dx + offset, result);
     }
@@ -260,11 +272,8 @@ grad_apply(const T* __restrict__ dy, const T* __restrict__ x, const T* __restric
     const int64 c = static_cast<int64>(blockIdx.x) * width * VEC + threadIdx.x;
     if (threadIdx.x < width * VEC && c < channels) {
         const Affine by = affine(c, mean, inverse_std, weight, bias);
-        const double gain = weight ? inverse_std[c] * weight[c] : inverse_std[c], share = sums ? gain / rows : 0;
-        const double slant = sums ? -share * inverse_std[c] * inverse_std[c] * sums[channels + c] : 0;
-        const double level = sums ? slant * (by.centre - mean[c]) - share * sums[c] : 0;
         affines[threadIdx.x] = by;
-        gradients[threadIdx.x] = {static_cast<T>(gain), static_cast<T>(slant), static_cast<T>(level)};
+        gradients[threadIdx.x] = gradient_of(c, by.centre, mean, inverse_std, weight, sums, sums + channels, rows);
     }
     __syncthreads();
     if (!place.inside) return;
@@ -307,4 +316,147 @@ channel_sums(const T* __restrict__ x, T* out, double* partial, unsigned* counter
     Plain terms{x};
     sum_columns(terms, place, rows, channels, partial, counters, shared,
               [&](int64 c, const double* sums) { out[c] = static_cast<T>(sums[0]); });
+}
+
+// -- The sum of two BatchNorms -----------------------------------------------------------------------------------------
+
+// What normalises both terms.
+struct Pair {
+    Affine first[VEC], second[VEC];
+
+    __device__ __forceinline__ Pair(const Place& place, const double* mean, const double* inverse_std, const T* weight,
+                                    const T* bias, const double* other_mean, const double* other_inverse_std,
+                                    const T* other_weight, const T* other_bias)
+        : first{}, second{} {
+        if (!place.inside) return;
+        for (int e = 0; e < VEC; ++e) {
+            first[e] = affine(place.channel + e, mean, inverse_std, weight, bias);
+            second[e] = affine(place.channel + e, other_mean, other_inverse_std, other_weight, other_bias);
+        }
+    }
+    // Before the activation.
+    __device__ __forceinline__ T sum(T x, T other, int e) const { return normalise(x, first[e]) + normalise(other, second[e]); }
+};
+
+// y = act(normalised x + normalised other).
+extern "C" __global__ void __launch_bounds__(APPLY_THREADS, 2)
+apply_sum(const T* __restrict__ x, const double* mean, const double* inverse_std, const T* weight, const T* bias,
+          const T* __restrict__ other, const double* other_mean, const double* other_inverse_std, const T* other_weight,
+          const T* other_bias, T* __restrict__ y, int64 rows, int64 channels, int64 width, T slope) {
+    const Place place(channels, static_cast<int>(width));
+    if (!place.inside) return;
+    const Pair by(place, mean, inverse_std, weight, bias, other_mean, other_inverse_std, other_weight, other_bias);
+    const int64 step = static_cast<int64>(gridDim.y) * place.rows;
+#pragma unroll 4
+    for (int64 row = static_cast<int64>(blockIdx.y) * place.rows + place.row; row < rows; row += step) {
+        const int64 offset = row * channels + place.channel;
+        const Pack a = load(x + offset), b = load(other + offset);
+        Pack result;
+        for (int e = 0; e < VEC; ++e) result.at[e] = leaky(by.sum(a.at[e], b.at[e], e), slope);
+        store(y + offset, result);
+    }
+}
+
+// Sums of g, of g * (x - centre) and of g * (other - its centre); with WRITE, g is also stored.
+template <bool WRITE>
+struct PairSums {
+    static constexpr int SUMS = 3;
+    const T* __restrict__ dy;
+    const T* __restrict__ x;
+    const T* __restrict__ other;
+    T* __restrict__ masked;
+    const Pair& by;
+    T slope;
+    double total[SUMS][VEC];
+    T sum[SUMS][VEC];
+
+    __device__ __forceinline__ PairSums(const T* dy, const T* x, const T* other, T* masked, const Pair& by, T slope)
+        : dy(dy), x(x), other(other), masked(masked), by(by), slope(slope), total{} {}
+    __device__ __forceinline__ void begin(int64) {
+        for (int s = 0; s < SUMS; ++s)
+            for (int e = 0; e < VEC; ++e) sum[s][e] = 0;
+    }
+    struct Values {
+        Pack grads, values, others;
+    };
+    __device__ __forceinline__ Values read(int64 offset) const {
+        return {load(dy + offset), load(x + offset), load(other + offset)};
+    }
+    __device__ __forceinline__ void add(int64 offset, const Values& v) {
+        Pack kept;
+        for (int e = 0; e < VEC; ++e) {
+            const T a = v.values.at[e], b = v.others.at[e];
+            const T g = past_leaky(v.grads.at[e], by.sum(a, b, e), slope);
+            kept.at[e] = g;
+            sum[0][e] += g;
+            sum[1][e] = multiply_add(g, a - by.first[e].centre, sum[1][e]);
+            sum[2][e] = multiply_add(g, b - by.second[e].centre, sum[2][e]);
+        }
+        if (WRITE) store(masked + offset, kept);
+    }
+    __device__ __forceinline__ void end(int) {
+        for (int s = 0; s < SUMS; ++s)
+            for (int e = 0; e < VEC; ++e) total[s][e] += sum[s][e];
+    }
+};
+
+// sums: (3, channels) float64, of g, of g * (x - mean) and of g * (other - its mean), for grad_apply_sum; the gradients of
+// weights and biases. masked: where g is written, or null.
+extern "C" __global__ void __launch_bounds__(SUM_THREADS, 1)
+grad_sums_sum(const T* __restrict__ dy, const T* __restrict__ x, const double* mean, const double* inverse_std, const T* weight,
+              const T* bias, const T* __restrict__ other, const double* other_mean, const double* other_inverse_std,
+              const T* other_weight, const T* other_bias, T* __restrict__ masked, double* sums, T* dweight, T* dbias,
+              T* other_dweight, T* other_dbias, double* partial, unsigned* counters, int64 rows, int64 channels, int64 width,
+              T slope) {
+    __shared__ Workspace<3> shared;
+    const Place place(channels, static_cast<int>(width));
+    const Pair by(place, mean, inverse_std, weight, bias, other_mean, other_inverse_std, other_weight, other_bias);
+    const auto finish = [&](int64 c, const double* found) {
+        const double first = found[1] + (static_cast<T>(mean[c]) - mean[c]) * found[0];
+        const double second = found[2] + (static_cast<T>(other_mean[c]) - other_mean[c]) * found[0];
+        sums[c] = found[0];
+        sums[channels + c] = first;
+        sums[2 * channels + c] = second;
+        dbias[c] = other_dbias[c] = static_cast<T>(found[0]);
+        dweight[c] = static_cast<T>(first * inverse_std[c]);
+        other_dweight[c] = static_cast<T>(second * other_inverse_std[c]);
+    };
+    if (masked) {
+        PairSums<true> terms(dy, x, other, masked, by, slope);
+        sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
+    } else {
+        PairSums<false> terms(dy, x, other, masked, by, slope);
+        sum_columns(terms, place, rows, channels, partial, counters, shared, finish);
+    }
+}
+
+// dx and the other's, of a gradient g past the activation. They may be x and other.
+extern "C" __global__ void __launch_bounds__(APPLY_THREADS, 2)
+grad_apply_sum(const T* __restrict__ g, const T* x, const double* mean, const double* inverse_std, const T* weight,
+               const T* other, const double* other_mean, const double* other_inverse_std, const T* other_weight,
+               const double* sums, T* dx, T* other_dx, int64 rows, int64 channels, int64 width) {
+    const Place place(channels, static_cast<int>(width));
+    if (!place.inside) return;
+    T centre[VEC], other_centre[VEC];
+    Gradient first[VEC], second[VEC];
+    for (int e = 0; e < VEC; ++e) {
+        const int64 c = place.channel + e;
+        centre[e] = static_cast<T>(mean[c]);
+        other_centre[e] = static_cast<T>(other_mean[c]);
+        first[e] = gradient_of(c, centre[e], mean, inverse_std, weight, sums, sums + channels, rows);
+        second[e] = gradient_of(c, other_centre[e], other_mean, other_inverse_std, other_weight, sums, sums + 2 * channels, rows);
+    }
+    const int64 step = static_cast<int64>(gridDim.y) * place.rows;
+#pragma unroll 2
+    for (int64 row = static_cast<int64>(blockIdx.y) * place.rows + place.row; row < rows; row += step) {
+        const int64 offset = row * channels + place.channel;
+        const Pack grads = load(g + offset), a = load(x + offset), b = load(other + offset);
+        Pack result, other_result;
+        for (int e = 0; e < VEC; ++e) {
+            result.at[e] = slanted(grads.at[e], a.at[e], centre[e], first[e]);
+            other_result.at[e] = slanted(grads.at[e], b.at[e], other_centre[e], second[e]);
+        }
+        store(dx + offset, result);
+        store(other_dx + offset, other_result);
+    }
 }

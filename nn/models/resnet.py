@@ -24,6 +24,7 @@ from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
 from alpha.nn.pooling import AdaptiveAvgPool2d, MaxPool2d
 from alpha.nn.shape import Flatten, Identity
+from alpha.nn.shortcuts import conv_bn_shortcut, shortcut_of
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ class BasicBlock(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, inputs) to (N, OH, OW, outputs)."""
-        shortcut = x if self.downsample is None else self.downsample(x)
+        shortcut = shortcut_of(self.downsample, self.bn2, x)
         first = _recomputed if self.recompute else conv_bn
         y = first(self.conv1, self.bn1, x, activation=self.activation)
-        return conv_bn(self.conv2, self.bn2, y, residual=shortcut, activation=self.activation)
+        return conv_bn_shortcut(self.conv2, self.bn2, y, shortcut, self.activation)
 
     def extra_repr(self) -> str:
         return f"activation={self.activation!r}"

@@ -1,0 +1,83 @@
+"""NormSumOperations: the sum of two BatchNorms and its activation on the CUDA engine, in one pass each way."""
+
+from __future__ import annotations
+
+from alpha.cu32.normalisation import NormalisationOperations, is_aligned
+from alpha.dtypes import float64
+from alpha.engine import BatchNormState, Epilogue
+from alpha.records import Normalised, ToNormalise
+from alpha.tensor import Tensor
+
+
+class NormSumOperations(NormalisationOperations):
+    """Both terms are seen as (rows, channels) in the first one's memory order."""
+
+    def sums_batch_norms(self, x: Tensor) -> bool:
+        return self.remakes_batch_norm(x)
+
+    def batch_norm_sum(
+        self, first: ToNormalise, second: ToNormalise, slope: float | None
+    ) -> tuple[Tensor, BatchNormState, BatchNormState]:
+        x = self._channels_dense(first.x)
+        other = self._ordered_as(second.x, x)
+        state = self._statistics(x, first.running, first.eps)
+        other_state = self._statistics(other, second.running, second.eps)
+        terms = (
+            Normalised(x, Epilogue(first.weight, first.bias, slope), state),
+            Normalised(other, Epilogue(second.weight, second.bias, slope), other_state),
+        )
+        return self.batch_norm_sum_again(*terms), state, other_state
+
+    def batch_norm_sum_again(self, first: Normalised, second: Normalised) -> Tensor:
+        x = self._channels_dense(first.x)
+        other = self._ordered_as(second.x, x)
+        out = self._like(x)
+        tensors = (x, *self._affine(first), other, *self._affine(second), out)
+        self._apply_rows("apply_sum", x, is_aligned(x, other), tensors, _factor(first))
+        return out
+
+    def batch_norm_sum_grad(
+        self,
+        dy: Tensor,
+        first: Normalised,
+        second: Normalised,
+        overwrites: tuple[bool, bool, bool] = (False, False, False),
+    ) -> tuple[Tensor, ...]:
+        x = self._channels_dense(first.x)
+        other, g = self._ordered_as(second.x, x), self._ordered_as(dy, x)
+        channels = x.shape[-1]
+        vectors = [self.empty((channels,), x.dtype) for _ in range(4)]
+        sums = self.empty((3, channels), float64)
+        masked = None
+        if first.epilogue.slope is not None:
+            masked = g if overwrites[0] or g is not dy else self.empty_like(x)
+        aligned = is_aligned(x, other, g)
+        terms = (*self._affine(first), other, *self._affine(second))
+        self._sum_rows("grad_sums_sum", x, aligned, (g, x, *terms, masked, sums, *vectors), _factor(first))
+        results = [
+            self._over(given, seen, overwritten)
+            for given, seen, overwritten in zip((first.x, second.x), (x, other), overwrites[1:], strict=True)
+        ]
+        mean, inverse_std, weight, _ = self._affine(first)
+        other_mean, other_inverse_std, other_weight, _ = self._affine(second)
+        tensors = (x, mean, inverse_std, weight, other, other_mean, other_inverse_std, other_weight, sums, *results)
+        self._apply_rows("grad_apply_sum", x, aligned, (g if masked is None else masked, *tensors))
+        dx, other_dx = results
+        return dx, vectors[0], vectors[1], other_dx, vectors[2], vectors[3]
+
+    def _over(self, given: Tensor, seen: Tensor, overwritten: bool) -> Tensor:
+        """Where a term's gradient goes: over the term, or to a new tensor."""
+        if not (overwritten and seen is given):
+            return self._like(seen)
+        given.storage.touch()
+        return given
+
+    def _affine(self, term: Normalised) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """What kernels normalise by."""
+        weight, bias = self._optional(term.epilogue.weight), self._optional(term.epilogue.bias)
+        return term.state.mean, term.state.inverse_std, weight, bias
+
+
+def _factor(term: Normalised) -> float:
+    """The activation's slope; 1 is no activation."""
+    return 1.0 if term.epilogue.slope is None else term.epilogue.slope
