@@ -264,7 +264,7 @@ def test_less_passes_through_the_second_cache(operator: str) -> None:
         other = planner.plan(replace(LAYER, operator=operator), H100)
     assert other.algorithm == "tensor_cores" and plan.cycles < 0.7 * other.cycles
     bytes_before = LAYER.products / other.useful * 4 * (1 / other.tile.rows + 1 / other.tile.columns)  # type: ignore[attr-defined]
-    assert plan.second_cache_bytes < bytes_before / 2
+    assert plan.second_cache < bytes_before / 2
 
 
 def test_what_a_plan_says_of_bytes() -> None:
@@ -274,7 +274,7 @@ def test_what_a_plan_says_of_bytes() -> None:
         listed = patch_tiles(LAYER.geometry, True, 512, plan.tile, plan.capacity)
         assert listed is not None
         rows = listed.pixels.sum() + listed.taps.sum() * plan.tile.columns
-        assert plan.second_cache_bytes == rows * 64 * 4 == rows * DEPTH * 4 * (64 // DEPTH)
+        assert plan.second_cache == rows * 64 * 4 == rows * DEPTH * 4 * (64 // DEPTH)
 
 
 def test_a_device_of_little_shared_memory_has_smaller_patches_or_none() -> None:
