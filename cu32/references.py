@@ -512,7 +512,8 @@ def normalisation(e: Checker) -> Sequence[Result]:
     again = e.batch_norm_again(a, epilogue, state, b)
     *_, through = e.batch_norm_remade_grad(b, a, b, epilogue, state, True)
     assert through is not None
-    two, one, other = e.batch_norm_sum(*[ToNormalise(t, None, None, RunningStatistics(), 1e-5) for t in (a, b)], 0.0)
+    pair = [ToNormalise(t, None, None, RunningStatistics(), 1e-5) for t in (a, b)]
+    two, one, other = e.batch_norm_sum(pair[0], pair[1], 0.0)
     terms = [Normalised(t, epilogue, found) for t, found in ((a, one), (b, other))]
     slope, *_ = e.batch_norm_sum_grad(b, terms[0], terms[1])
     total = normal + (dy - dy.mean(axes)) / np.sqrt(dy.astype(np.float64).var(axes) + 1e-5)
