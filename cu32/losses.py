@@ -112,9 +112,9 @@ class LossOperations(CheckOperations):
         """Memory for a loss of so many rows by so many blocks."""
         count = rows.shape[0]
         loss = self.empty((count,) if reduction == "none" else (), rows.dtype)
-        totals = [self.empty((blocks,), dtype) for dtype in (float64, int64)]
+        losses, rows_of_blocks = self.empty((blocks,), float64), self.empty((blocks,), int64)
         followed, factor = self.empty((count,), int64), self.empty((), rows.dtype)
-        return _Results(loss, followed, factor, totals[0], totals[1], self._counter())
+        return _Results(loss, followed, factor, losses, rows_of_blocks, self._counter())
 
     def _counter(self) -> Tensor:
         """A counter of blocks, 0 between launches; of one stream, whose kernels run one after another."""
