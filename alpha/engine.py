@@ -102,6 +102,7 @@ class Engine(ABC):
         synchronous: whether every operation is done when its call returns; see ``sync``.
         checking: whether indices are checked; see ``check``.
         finishes_images: whether loaders leave what they can of a batch to ``images_to_float``.
+        has_losses_at_once: whether it has ``cross_entropy_loss``.
         capture: what notes down a step that ``alpha.graph`` is capturing on this engine, else None.
     """
 
@@ -109,6 +110,7 @@ class Engine(ABC):
     memory: MemoryPool
     synchronous: bool = False
     checking: bool = True
+    has_losses_at_once: bool = False
     finishes_images: bool = False
     capture: Capture | None = None
 

@@ -39,6 +39,8 @@ class _Results(NamedTuple):
 class LossOperations(CheckOperations):
     """A label out of range, which the functions check, gives NaN and is never followed."""
 
+    has_losses_at_once = True
+
     def cross_entropy(self, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         _check("cross_entropy", logits, labels)
         rows, columns = logits.shape

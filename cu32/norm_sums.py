@@ -33,7 +33,7 @@ class NormSumOperations(NormalisationOperations):
         other = self._ordered_as(second.x, x)
         out = self._like(x)
         tensors = (x, *self._affine(first), other, *self._affine(second), out)
-        self._apply_rows("apply_sum", x, is_aligned(x, other), tensors, _factor(first))
+        self._apply_rows("apply_sum", x, is_aligned(x) and is_aligned(other), tensors, _factor(first))
         return out
 
     def batch_norm_sum_grad(
@@ -51,7 +51,7 @@ class NormSumOperations(NormalisationOperations):
         masked = None
         if first.epilogue.slope is not None:
             masked = g if overwrites[0] or g is not dy else self.empty_like(x)
-        aligned = is_aligned(x, other, g)
+        aligned = is_aligned(x) and is_aligned(other) and is_aligned(g)
         terms = (*self._affine(first), other, *self._affine(second))
         self._sum_rows("grad_sums_sum", x, aligned, (g, x, *terms, masked, sums, *vectors), _factor(first))
         results = [

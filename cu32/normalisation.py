@@ -231,9 +231,9 @@ class NormalisationOperations(DeviceEngine):
         return self.dense(x, like.memory_order())
 
 
-def is_aligned(*tensors: Tensor) -> bool:
-    """Whether packs of tensors may be read and written at once."""
-    return all(x.address % ALIGNMENT == 0 for x in tensors)
+def is_aligned(x: Tensor) -> bool:
+    """Whether packs of a tensor may be read and written at once."""
+    return x.address % ALIGNMENT == 0
 
 
 class _Summing(NamedTuple):

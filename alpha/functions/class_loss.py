@@ -184,7 +184,7 @@ def cross_entropy(
         return _of_probabilities(name, input, target, weight, ignore_index, reduction, label_smoothing)
     _check_classes(name, input, target, weight)
     losses: Tensor
-    if weight is None:
+    if weight is None and input.storage.engine.has_losses_at_once:
         loss = _at_once(name, input, target, ignore_index, reduction, label_smoothing)
         if loss is not None:
             return loss
