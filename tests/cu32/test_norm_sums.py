@@ -14,12 +14,12 @@ from alpha.cu32 import normalisation
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.norm_sums import NormSumOperations
 from alpha.functions.norm import batch_norm_sum
+from alpha.models.resnet import Bottleneck
 from alpha.nn import functional as F
 from alpha.nn.models.resnet import BasicBlock
 from alpha.nn.shortcuts import Unnormalised, conv_bn_shortcut, shortcut_of
 from alpha.records import RunningStatistics, ToNormalise
 from alpha.testing import gradcheck, gradgradcheck
-from models.resnet import Bottleneck
 
 SLOPES = [None, 0.0, 0.2, 1.0]
 SHAPES = [(3, 4, 5, 8), (7, 3, 1, 3), (2, 1, 1, 5), (33, 5, 6, 12)]
