@@ -55,6 +55,7 @@ from alpha.records import (
     Epilogue,
     Index,
     Normalised,
+    NormGradients,
     Operand,
     PointwiseStep,
     RangeCheck,
@@ -589,6 +590,44 @@ class Engine(ABC):
         ``overwrites``: whether dy and x may be written over; dresidual or dx may then lie there.
         """
         raise EngineError(f"[batch_norm] expected an engine that makes results again, got {self.name}: keep them")
+
+    def batch_norm_summed_grad(
+        self, g: Tensor, x: Tensor, epilogue: Epilogue, state: BatchNormState, found: NormGradients, over_x: bool
+    ) -> Tensor:
+        """dx of ``conv2d_input_grad_past``'s gradient and sums; it may lie over x, if ``over_x``."""
+        raise EngineError(f"[batch_norm] expected an engine that sums in convolutions, got {self.name}: sum apart")
+
+    def measures_convolutions(self, x: Tensor) -> bool:
+        """Whether BatchNorms behind convolutions of such images spare a pass by ``conv2d_measured``."""
+        return False
+
+    def conv2d_measured(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        running: RunningStatistics,
+        eps: float,
+    ) -> tuple[Tensor, BatchNormState]:
+        """``conv2d``, and the state that ``batch_norm`` of its result has; the running statistics are updated."""
+        raise EngineError(f"[conv2d] expected an engine that measures convolutions, got {self.name}: use batch_norm")
+
+    def conv2d_input_grad_past(
+        self,
+        dy: Tensor,
+        w: Tensor,
+        geometry: Geometry,
+        groups: int,
+        before: tuple[Normalised, Tensor | None],
+        accumulate: Tensor | None = None,
+    ) -> tuple[Tensor, NormGradients | None]:
+        """``conv2d_input_grad`` past the activation of the BatchNorm and residual that the images come from.
+
+        With it come the sums of that BatchNorm's gradient; None where the gradient is still the one before it.
+        """
+        raise EngineError(f"[conv2d] expected an engine that sums in convolutions, got {self.name}: sum apart")
 
     def sums_batch_norms(self, x: Tensor) -> bool:
         """Whether the sum of two BatchNorms of such tensors is ``batch_norm_sum``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,6 +39,11 @@ class RunningStatistics(NamedTuple):
     var: Tensor | None = None
     momentum: float = 0.1
     batches: Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that are updated."""
+        return tuple(kept for kept in (self.mean, self.var, self.batches) if kept is not None)
 
 
 class Epilogue(NamedTuple):
@@ -134,6 +139,19 @@ class Normalised(NamedTuple):
     state: BatchNormState
 
 
+class NormGradients(NamedTuple):
+    """What a BatchNorm's gradient takes over all rows.
+
+    Attributes:
+        sums: (2, C), of the gradient g past the activation, and of g * (x - mean).
+        weight, bias: (C,), their gradients.
+    """
+
+    sums: Tensor
+    weight: Tensor
+    bias: Tensor
+
+
 class ToNormalise(NamedTuple):
     """A tensor, and how BatchNorm in training is to normalise it.
 
@@ -142,6 +160,7 @@ class ToNormalise(NamedTuple):
         weight, bias: (C,), or None for 1 and 0.
         running: the running statistics, updated in place.
         eps: added to the variance.
+        state: the batch's statistics, where they have been found with x; the running ones are updated already then.
     """
 
     x: Tensor
@@ -149,6 +168,40 @@ class ToNormalise(NamedTuple):
     bias: Tensor | None
     running: RunningStatistics
     eps: float
+    state: BatchNormState | None = None
+
+
+class Measurement:
+    """What BatchNorm in training wants to know of a tensor that is still to be made.
+
+    Attributes:
+        running: the running statistics, updated in place.
+        eps: added to the variance.
+        vectors: (C,), BatchNorm's weight and bias, as far as it has them.
+        residual: what it will add, shaped as the tensor.
+        state: the statistics, once they have been found.
+    """
+
+    __slots__ = ("eps", "residual", "running", "state", "vectors")
+
+    def __init__(
+        self, running: RunningStatistics, eps: float, vectors: Iterable[Tensor | None], residual: Tensor | None
+    ) -> None:
+        self.running, self.eps, self.residual = running, eps, residual
+        self.vectors = tuple(one for one in vectors if one is not None)
+        self.state: BatchNormState | None = None
+
+    def fits(self, shape: tuple[int, ...], like: Tensor) -> bool:
+        """Whether BatchNorm takes a tensor of such a shape, and of the dtype and the engine of ``like``."""
+        mean, var, _, batches = self.running
+        vectors = [one for one in (mean, var, *self.vectors) if one is not None]
+        tensors = vectors if self.residual is None else [*vectors, self.residual]
+        return (
+            all(one.shape == shape[-1:] for one in vectors)
+            and (self.residual is None or self.residual.shape == shape)
+            and (batches is None or (batches.shape == () and batches.storage.engine is like.storage.engine))
+            and all(one.dtype == like.dtype and one.storage.engine is like.storage.engine for one in tensors)
+        )
 
 
 class AttentionState(NamedTuple):

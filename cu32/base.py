@@ -30,6 +30,9 @@ Extents = tuple[int, int, int]
 CONSTANT_BYTES = 256 << 20
 """Most bytes of tables that an engine keeps for later calls; what captured graphs use comes on top."""
 
+LEAST_COUNTERS = 256
+"""Counters of a table of them."""
+
 MAX_GRID_X, MAX_GRID_YZ = 2**31 - 1, 65535
 """Blocks of a grid along x, and along y or z, at most: the same for every device."""
 
@@ -235,6 +238,14 @@ class DeviceEngine(Engine):
         if self.capture is not None:
             self.capture.keep(found)  # kernels may get its address within a struct
         return found
+
+    def counters(self, room: int) -> Tensor:
+        """At least so many counters, 0 between launches: every kernel that counts with them sets them back.
+
+        They are of one stream, whose kernels run one after another; two at once would count together.
+        """
+        room = max(LEAST_COUNTERS, 1 << (room - 1).bit_length())
+        return self.constant(("counters", self.device.stream, room), lambda: np.zeros(room, np.int32))
 
     def from_numpy(self, array: Array) -> Tensor:
         steps.refuse(self, "data from the host", "make the tensor outside the step, and pass it as an argument")

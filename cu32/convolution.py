@@ -46,10 +46,10 @@ class ConvolutionOperations(DeviceEngine):
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
         out, adds = self._target(shape, x.dtype, accumulate if plain else None)
-        _check(x, out, w, geometry, groups)
+        check_operands(x, out, w, geometry, groups)
         part = bands.middle(geometry, True)
         if part is None:
-            MACS["conv2d"] = self._compute(FORWARD, Call(x, w, out, _dense_bias(self, bias)), geometry, groups, adds)
+            MACS["conv2d"] = self._compute(FORWARD, Call(x, w, out, dense_bias(self, bias)), geometry, groups, adds)
         else:
             found = self.conv2d(part.of_inputs(x), w, bias, part.geometry, groups)
             self._put(found, part.of_outputs(out), out, bias, adds)
@@ -76,10 +76,10 @@ class ConvolutionOperations(DeviceEngine):
     ) -> Tensor:
         dy, w = self._image(dy), self.dense(w, range(4))
         out, adds = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
-        _check(out, dy, w, geometry, groups)
+        check_operands(out, dy, w, geometry, groups)
         part = bands.middle(geometry, False)
         if part is None:
-            call = Call(dy, w, out, _dense_bias(self, bias))
+            call = Call(dy, w, out, dense_bias(self, bias))
             MACS["conv2d_input_grad"] = self._compute(INPUT_GRAD, call, geometry, groups, adds)
         else:
             found = self.conv2d_input_grad(part.of_outputs(dy), w, part.geometry, groups, bias)
@@ -105,7 +105,7 @@ class ConvolutionOperations(DeviceEngine):
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         x, dy = self._image(x), self._image(dy)
         dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
-        _check(x, dy, dw, geometry, groups)
+        check_operands(x, dy, dw, geometry, groups)
         if x.shape[0] * math.prod(geometry.output) >= TERMS_LIMIT:
             return self._weight_grad_of_pieces(x, dy, geometry, groups)
         MACS["conv2d_weight_grad"] = self._compute(WEIGHT_GRAD, Call(x, dy, dw), geometry, groups)
@@ -135,7 +135,9 @@ class ConvolutionOperations(DeviceEngine):
         plan = planner.chosen(
             self,
             problem,
-            lambda plan: planner.algorithm_of(plan).run(self, plan, call._replace(out=self.empty_like(call.out))),
+            lambda plan: planner.algorithm_of(plan).run(
+                self, plan, call._replace(out=self.empty_like(call.out), ending=None)
+            ),
         )
         return planner.algorithm_of(plan).run(self, plan, call)
 
@@ -158,12 +160,12 @@ class ConvolutionOperations(DeviceEngine):
         return self.dense(x, IMAGE_ORDER)
 
 
-def _dense_bias(engine: DeviceEngine, bias: Tensor | None) -> Tensor | None:
+def dense_bias(engine: DeviceEngine, bias: Tensor | None) -> Tensor | None:
     """A bias as kernels read it."""
     return None if bias is None else engine.dense(bias, (0,))
 
 
-def _check(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> None:
+def check_operands(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> None:
     """EngineError where images are not of the geometry's sizes, filters too large; ShapeError where they don't fit."""
     check_sizes(x, y, geometry)
     expected = (y.shape[3], *geometry.filter, x.shape[3] // groups)

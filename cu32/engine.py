@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from alpha.composed.stored import with_stored_dtypes
-from alpha.cu32.convolution import ConvolutionOperations
 from alpha.cu32.dropout import DropoutOperations
 from alpha.cu32.graphs import GraphOperations
 from alpha.cu32.images import ImageOperations
 from alpha.cu32.indexing import IndexingOperations
 from alpha.cu32.losses import LossOperations
 from alpha.cu32.matrix import MatrixOperations
-from alpha.cu32.norm_sums import NormSumOperations
+from alpha.cu32.norm_convolutions import NormConvolutions
 from alpha.cu32.optimizers import OptimizerOperations
 from alpha.cu32.pooling import PoolingOperations
 from alpha.cu32.random import RandomOperations
@@ -23,8 +22,7 @@ class CUDAEngine(
     ReductionOperations,
     IndexingOperations,
     MatrixOperations,
-    ConvolutionOperations,
-    NormSumOperations,
+    NormConvolutions,
     PoolingOperations,
     LossOperations,
     OptimizerOperations,

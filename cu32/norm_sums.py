@@ -20,8 +20,8 @@ class NormSumOperations(NormalisationOperations):
     ) -> tuple[Tensor, BatchNormState, BatchNormState]:
         x = self._channels_dense(first.x)
         other = self._ordered_as(second.x, x)
-        state = self._statistics(x, first.running, first.eps)
-        other_state = self._statistics(other, second.running, second.eps)
+        state = first.state or self.batch_norm_state(x, first.running, first.eps)
+        other_state = second.state or self.batch_norm_state(other, second.running, second.eps)
         terms = (
             Normalised(x, Epilogue(first.weight, first.bias, slope), state),
             Normalised(other, Epilogue(second.weight, second.bias, slope), other_state),

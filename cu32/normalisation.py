@@ -14,6 +14,7 @@ from alpha.cu32.base import DeviceEngine, Launch, c_type, in_vectors
 from alpha.cu32.compiler import Source
 from alpha.dtypes import DType, float64, info
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
+from alpha.records import NormGradients
 from alpha.tensor import Tensor
 
 SOURCES = in_vectors("normalisation")
@@ -81,27 +82,26 @@ class NormalisationOperations(DeviceEngine):
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
-        state = self._statistics(x, running, eps)
+        state = self.batch_norm_state(x, running, eps)
         return self._normalise(x, state, epilogue, residual), state
 
-    def _statistics(self, x: Tensor, running: RunningStatistics, eps: float) -> BatchNormState:
-        """Those of x, whose channels are dense; the running ones are updated."""
-        state = self._empty_state(x, True)
-        mean, var, momentum, batches = running
+    def batch_norm_state(self, x: Tensor, running: RunningStatistics, eps: float) -> BatchNormState:
+        """The statistics of x, whose channels are dense; the running ones are updated."""
+        state = self.empty_state(x.shape[-1], True)
         if x.shape[-1]:
+            mean, var, momentum, batches = running
             steps = 1 if mean is None else mean.strides[0], 1 if var is None else var.strides[0]
-            tensors = (x, mean, var, batches, state.mean, state.inverse_std)
+            tensors = (x, state.mean, state.inverse_std, mean, var, batches)
             self._sum_rows("statistics", x, is_aligned(x), tensors, *steps, momentum, eps)
-        for kept in (mean, var, batches):
-            if kept is not None:
-                kept.storage.touch()
+        for kept in running.tensors:
+            kept.storage.touch()
         return state
 
     def batch_norm_inference(
         self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
-        state = self._empty_state(x, False)
+        state = self.empty_state(x.shape[-1], False)
         channels = x.shape[-1]
         if channels:
             source, _ = _source(x.shape, x.dtype, is_aligned(x))
@@ -147,6 +147,22 @@ class NormalisationOperations(DeviceEngine):
         mask = _Mask(residual, residual is not None, masked)
         return self._gradients(dy, dense, mask, epilogue, state, need_residual, out)
 
+    def batch_norm_summed_grad(
+        self, g: Tensor, x: Tensor, epilogue: Epilogue, state: BatchNormState, found: NormGradients, over_x: bool
+    ) -> Tensor:
+        dense = self._channels_dense(x)
+        out = None
+        if over_x and dense is x and state.training:
+            x.storage.touch()
+            out = x
+        g = self._ordered_as(g, dense)
+        dx = self._like(dense) if out is None else out
+        constants = state.mean, state.inverse_std, self._optional(epilogue.weight), self._optional(epilogue.bias)
+        results = (found.sums if state.training else None, dx)
+        aligned = is_aligned(dense) and is_aligned(g)
+        self._apply_rows("grad_apply", dense, aligned, (g, dense, None, *constants, *results), 1.0)
+        return dx
+
     def _gradients(
         self,
         dy: Tensor,
@@ -164,20 +180,23 @@ class NormalisationOperations(DeviceEngine):
         other, is_residual, masked = mask
         dy = self._ordered_as(dy, x)
         weight, bias = self._optional(epilogue.weight), self._optional(epilogue.bias)
-        channels = x.shape[-1]
-        dweight, dbias = self.empty((channels,), x.dtype), self.empty((channels,), x.dtype)
-        sums = self.empty((2, channels), float64)
+        found = self._empty_gradients(x)
         constants = (state.mean, state.inverse_std, weight, bias)
         factor = 1.0 if epilogue.slope is None else epilogue.slope
         aligned = is_aligned(x) and is_aligned(dy) and (other is None or is_aligned(other))
-        if channels:
-            tensors = (dy, x, other, *constants, masked, sums, dweight, dbias)
+        if x.shape[-1]:
+            tensors = (dy, x, other, *constants, masked, *found)
             self._sum_rows("grad_sums", x, aligned, tensors, factor, int(is_residual))
         dx = self._like(x) if out is None else out
         g, sign, factor = (dy, other, factor) if masked is None else (masked, None, 1.0)
-        results = (sums if state.training else None, dx)
+        results = (found.sums if state.training else None, dx)
         self._apply_rows("grad_apply", x, aligned, (g, x, sign, *constants, *results), factor)
-        return dx, dweight, dbias, (dy if masked is None else masked) if need_residual else None
+        return dx, found.weight, found.bias, (dy if masked is None else masked) if need_residual else None
+
+    def _empty_gradients(self, x: Tensor) -> NormGradients:
+        """Those of a BatchNorm of x, to be filled in."""
+        channels = (x.shape[-1],)
+        return NormGradients(self.empty((2, *channels), float64), *[self.empty(channels, x.dtype) for _ in range(2)])
 
     def _normalise(self, x: Tensor, state: BatchNormState, epilogue: Epilogue, residual: Tensor | None) -> Tensor:
         weight, bias, slope = epilogue
@@ -192,8 +211,8 @@ class NormalisationOperations(DeviceEngine):
         self, kernel: str, x: Tensor, aligned: bool, tensors: Sequence[Tensor | None], *numbers: float
     ) -> None:
         """Launches a kernel that sums over rows: its tile's last block finishes, which the counters tell."""
-        launch, scratch, counters = _summing(kernel, x.shape, x.dtype, aligned, self.device.multiprocessors)
-        self.run(launch, (*tensors, self.scratch(scratch), self._counters(counters)), *numbers)
+        launch, scratch, tiles = _summing(kernel, x.shape, x.dtype, aligned, self.device.multiprocessors)
+        self.run(launch, (*tensors, self.scratch(scratch), self.counters(tiles)), *numbers)
 
     def _apply_rows(
         self, kernel: str, x: Tensor, aligned: bool, tensors: Sequence[Tensor | None], *numbers: float
@@ -202,21 +221,13 @@ class NormalisationOperations(DeviceEngine):
         if 0 not in x.shape:
             self.run(_applying(kernel, x.shape, x.dtype, aligned, self.device.multiprocessors), tensors, *numbers)
 
-    def _counters(self, room: int) -> Tensor:
-        """So many counters, 0 between launches: every kernel that counts with them sets them back.
-
-        They are of one stream, whose kernels run one after another; two at once would count together.
-        """
-        return self.constant(("normalisation.counters", self.device.stream, room), lambda: np.zeros(room, np.int32))
-
     def _like(self, x: Tensor) -> Tensor:
         """A new tensor that lies as a dense one."""
         return Tensor(self.allocate(x.numel() * x.dtype.itemsize), 0, x.shape, x.strides, x.dtype)
 
-    def _empty_state(self, x: Tensor, training: bool) -> BatchNormState:
-        """In float64: the mean's rounding alone would show where it is large beside the deviation."""
-        channels = (x.shape[-1],)
-        return BatchNormState(self.empty(channels, float64), self.empty(channels, float64), training)
+    def empty_state(self, channels: int, training: bool) -> BatchNormState:
+        """Of a BatchNorm, to be filled in. In float64: the mean's rounding alone would show where it is large."""
+        return BatchNormState(self.empty((channels,), float64), self.empty((channels,), float64), training)
 
     def _optional(self, vector: Tensor | None) -> Tensor | None:
         return None if vector is None else self.dense(vector)
@@ -237,11 +248,11 @@ def is_aligned(x: Tensor) -> bool:
 
 
 class _Summing(NamedTuple):
-    """How rows are summed: the launch, bytes of partial sums, and counters of blocks."""
+    """How rows are summed: the launch, bytes of partial sums, and tiles of channels."""
 
     launch: Launch
     scratch: int
-    counters: int
+    tiles: int
 
 
 NUMBERS = {
@@ -279,7 +290,7 @@ def _summing(kernel: str, shape: Shape, dtype: DType, aligned: bool, multiproces
     tiling = _tiling(shape, vec, SUM_WIDTHS[vec], SUM_ROWS, SUM_WAVES[kernel] * multiprocessors)
     tiles, parts = tiling.grid
     launch = _launch(kernel, source, tiling, shape, dtype)
-    return _Summing(launch, SUMS[kernel] * parts * shape[-1] * 8, max(256, 1 << (tiles - 1).bit_length()))
+    return _Summing(launch, SUMS[kernel] * parts * shape[-1] * 8, tiles)
 
 
 @caches.kept

@@ -24,7 +24,7 @@ from alpha.cu32.parts import sum_parts
 from alpha.cu32.pointwise import planned
 from alpha.cu32.selfcheck import Verdict
 from alpha.dtypes import float32, int32, int64
-from alpha.engine import Epilogue, RangeCheck, RunningStatistics
+from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RangeCheck, RunningStatistics
 from alpha.errors import IndexingError
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
@@ -377,12 +377,43 @@ class _Layer:
 
     def input_grad(self, e: Checker) -> Result:
         """KS-deconv-V2."""
+        got = e.conv2d_input_grad(e.from_numpy(self.dy), e.from_numpy(self.w), self.geometry, self.groups)
+        return got, self._input_grad(), self.allowed
+
+    def both(self, e: Checker) -> list[Result]:
+        """ConvV2 and KS-deconv-V2."""
+        return [self.forward(e), self.input_grad(e)]
+
+    def with_norms(self, e: Checker, algorithm: str) -> list[Result]:
+        """The same with a BatchNorm behind the one and before the other, whose sums their kernels take."""
+        with planner.use(algorithm, parts=1):
+            return [*self._measured(e), *self._past(e)]
+
+    def _measured(self, e: Checker) -> list[Result]:
+        """The statistics of a result."""
+        tensors = e.from_numpy(self.x), e.from_numpy(self.w), None
+        _, state = e.conv2d_measured(*tensors, self.geometry, self.groups, RunningStatistics(), 0.0)
+        rows = self.forward(e)[1].reshape(-1, self.dy.shape[3])
+        return [(state.mean, rows.mean(0), ROUNDED), (state.inverse_std, 1 / rows.std(0), ROUNDED)]
+
+    def _past(self, e: Checker) -> list[Result]:
+        """The gradient past a leaky ReLU of the images, and its sums."""
+        x = e.dense(e.from_numpy(self.x), IMAGE_ORDER)
+        channels = self.x.shape[3:]
+        state = BatchNormState(e.from_numpy(np.zeros(channels)), e.from_numpy(np.ones(channels)), True)
+        before = Normalised(x, Epilogue(slope=0.5), state), None
+        dy, w = e.from_numpy(self.dy), e.from_numpy(self.w)
+        g, found = e.conv2d_input_grad_past(dy, w, self.geometry, self.groups, before)
+        right = self._input_grad() * np.where(self.x > 0, 1, 0.5)
+        sums = np.stack([(right * factor).sum((0, 1, 2)) for factor in (1, self.x)])
+        return [(g, right, self.allowed), (False if found is None else found.sums, sums, self.allowed)]
+
+    def _input_grad(self) -> Array:
         padded = self._padded(np.zeros(self.x.shape))
         for r, c, window in self._windows(padded):
             one = np.einsum("nhwgo,goi->nhwgi", self._split(self.dy), self._filters(r, c))
             window[...] += one.reshape(window.shape)
-        got = e.conv2d_input_grad(e.from_numpy(self.dy), e.from_numpy(self.w), self.geometry, self.groups)
-        return got, padded[:, 1:-1, 1:-1], self.allowed
+        return padded[:, 1:-1, 1:-1]
 
     def weight_grad(self, e: Checker) -> Result:
         """Sk-dilated-V2."""
@@ -415,28 +446,28 @@ class _Layer:
 def conv(e: Checker) -> Sequence[Result]:
     layer = _Layer(8, 12, stride=2)
     with planner.use("tiles"):
-        return [layer.forward(e), layer.input_grad(e)]
+        return [*layer.both(e), *layer.with_norms(e, "tiles")]
 
 
 @_family
 def conv_tf32(e: Checker) -> Sequence[Result]:
     layer = _Layer(32, 32, stride=2)
     with e.high():
-        return [layer.forward(e), layer.input_grad(e)]
+        return [*layer.both(e), *layer.with_norms(e, "tensor_cores")]
 
 
 @_family
 def conv_patch_tf32(e: Checker) -> Sequence[Result]:
     layers = _Layer(32, 32, stride=2), _Layer(32, 32)
     with e.high("patches"):
-        return [result for layer in layers for result in (layer.forward(e), layer.input_grad(e))]
+        return [one for layer in layers for one in (*layer.both(e), *layer.with_norms(e, "patches"))]
 
 
 @_family
 def conv_threefold(e: Checker) -> Sequence[Result]:
     layer = _Layer(32, 32, stride=2, draw=_normal, allowed=SUMMED)
     with planner.use("threefold"):
-        return [layer.forward(e), layer.input_grad(e)]
+        return [*layer.both(e), *layer.with_norms(e, "threefold")]
 
 
 @_family

@@ -16,13 +16,16 @@ from typing import Any
 
 from alpha import Tensor, is_grad_enabled, steps
 from alpha import functions as F
+from alpha.functions.conv import slope_of
 from alpha.nn.activation import GELU, LeakyReLU, Mish, ReLU, Sigmoid, SiLU, Tanh
 from alpha.nn.conv import Conv2d
 from alpha.nn.linear import Linear
+from alpha.nn.measuring import batch_norm_measured, conv_measured
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
 from alpha.nn.piecewise import Hardswish, ReLU6
 from alpha.nn.sync_norm import SyncBatchNorm
+from alpha.records import BatchNormState
 
 
 def _tanh_gelu(x: Any) -> Any:
@@ -80,8 +83,20 @@ def conv_bn(
         folded = _folded(conv, bn)
         if folded is not None:
             return _convolve(conv, x, *folded, residual, activation, negative_slope)
-    result: Tensor = bn(conv(x), residual=residual, activation=activation, negative_slope=negative_slope)
+    y, state = measured(conv, bn, x, residual)
+    if state is not None:
+        return batch_norm_measured(bn, y, state, residual, slope_of("batch_norm", activation, negative_slope))
+    result: Tensor = bn(y, residual=residual, activation=activation, negative_slope=negative_slope)
     return result
+
+
+def measured(
+    conv: Module, bn: Module, x: Tensor, residual: Tensor | None = None
+) -> tuple[Tensor, BatchNormState | None]:
+    """``conv(x)``, and the statistics that bn in training would take of it, if they have been found with it."""
+    if bn.training and _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d):
+        return conv_measured(conv, bn, x, residual)
+    return conv(x), None
 
 
 def conv_bn_activation(
@@ -152,10 +167,19 @@ def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     folds = behind and _is_norm(behind[0]) and conv.layout == behind[0].layout  # type: ignore[attr-defined]
     folded = _folded(conv, behind[0]) if folds else None
     if is_grad_enabled():
-        return 1, conv(x)
+        return _run_measured(conv, behind, x)
     (weight, bias), count = ((conv.weight, conv.bias), 1) if folded is None else (folded, 2)
     activation, slope = activation_of(behind[count - 1]) if len(behind) >= count else (None, 0.0)
     return count + (activation is not None), _convolve(conv, x, weight, bias, None, activation, slope)
+
+
+def _run_measured(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
+    """Runs a convolution in training, with the BatchNorm and the activation behind it if it has measured for that."""
+    y, state = measured(conv, behind[0], x) if behind else (conv(x), None)
+    if state is None:
+        return 1, y
+    name, slope = activation_of(behind[1]) if len(behind) > 1 else (None, 0.0)
+    return 2 + (name is not None), batch_norm_measured(behind[0], y, state, None, slope_of("batch_norm", name, slope))
 
 
 def _run_bn(bn: Any, behind: Any, x: Any) -> tuple[int, Any]:

@@ -112,12 +112,16 @@ class BatchNorm(ImageLayer):
 
     def to_normalise(self, x: Tensor) -> ToNormalise | None:
         """What a call in training does with images (N, H, W, C) alone; None where it does something else or more."""
-        if not self.training or self.layout != "NHWC" or x.ndim != 4 or x.shape[-1] != self.num_features:
+        running = self.running_in_training()
+        if running is None or x.ndim != 4 or x.shape[-1] != self.num_features or x.numel() == self.num_features:
             return None
-        if not self.momentum or self.running_mean is None or x.numel() == self.num_features:
-            return None
-        running = RunningStatistics(self.running_mean, self.running_var, self.momentum, self.num_batches_tracked)
         return ToNormalise(x, self.weight, self.bias, running, self.eps)
+
+    def running_in_training(self) -> RunningStatistics | None:
+        """What a call in training updates, of images (N, H, W, C) alone; None where it does something else or more."""
+        if not self.training or self.layout != "NHWC" or not self.momentum or self.running_mean is None:
+            return None
+        return RunningStatistics(self.running_mean, self.running_var, self.momentum, self.num_batches_tracked)
 
     def _normalised(
         self,

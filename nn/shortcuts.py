@@ -8,9 +8,11 @@ from alpha import Tensor, is_grad_enabled
 from alpha.functions.conv import slope_of
 from alpha.functions.norm import batch_norm_sum
 from alpha.nn.containers import Sequential
-from alpha.nn.fusion import activation_of, conv_bn, conv_bn_activation, only_runs_forward
+from alpha.nn.fusion import activation_of, conv_bn, conv_bn_activation, measured, only_runs_forward
+from alpha.nn.measuring import batch_norm_measured
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
+from alpha.records import BatchNormState
 
 _FORWARDS: dict[type[Module], Any] = {kind: kind.forward for kind in (BatchNorm2d, Sequential)}
 
@@ -20,6 +22,7 @@ class Unnormalised(NamedTuple):
 
     x: Tensor
     norm: BatchNorm2d
+    state: BatchNormState | None  # of x, where it was found with it
 
 
 def shortcut_of(module: Module | None, bn: Module, x: Tensor) -> Tensor | Unnormalised:
@@ -40,7 +43,8 @@ def shortcut_of(module: Module | None, bn: Module, x: Tensor) -> Tensor | Unnorm
         and _is_plain(bn, BatchNorm2d)
         and _is_plain(layers[1], BatchNorm2d)
     ):
-        return Unnormalised(layers[0](x), layers[1])
+        y, state = measured(layers[0], layers[1], x)
+        return Unnormalised(y, layers[1], state)
     found: Tensor = module(x)
     return found
 
@@ -56,14 +60,19 @@ def conv_bn_shortcut(
     """``bn(conv(x), shortcut, activation, negative_slope)``, of a shortcut from ``shortcut_of``."""
     if isinstance(shortcut, Tensor):
         return conv_bn(conv, bn, x, shortcut, activation, negative_slope)
-    y, (other, norm) = conv(x), shortcut
+    y, state = measured(conv, bn, x)
+    other, norm, other_state = shortcut
     ours: Any = bn
     first, second = ours.to_normalise(y), norm.to_normalise(other)
+    slope = slope_of("batch_norm", activation, negative_slope)
     if first is not None and second is not None:
-        total = batch_norm_sum(first, second, slope_of("batch_norm", activation, negative_slope))
+        total = batch_norm_sum(first._replace(state=state), second._replace(state=other_state), slope)
         if total is not None:
             return total
-    result: Tensor = bn(y, norm(other), activation, negative_slope)
+    added: Tensor = norm(other) if other_state is None else batch_norm_measured(norm, other, other_state, None, None)
+    if state is not None:
+        return batch_norm_measured(bn, y, state, added, slope)
+    result: Tensor = bn(y, added, activation, negative_slope)
     return result
 
 

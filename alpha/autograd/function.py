@@ -291,6 +291,32 @@ class Function(contexts.Context):
             return None
         return walk.accumulator(*edge)
 
+    def completed(self, argument: int) -> Function | None:
+        """The function that an argument came from, if its gradient is complete with what this backward returns for it.
+
+        None, too, where somebody looks at that gradient on its way, or it enters a graph. Who gives that function
+        another one, with ``hand_over``, then knows that nobody else sees it.
+        """
+        edge, walk = self._edges[argument], THREAD.walk
+        if edge is None or walk is None or walk.create_graph or not isinstance(edge[0], Function):
+            return None
+        return edge[0] if walk.is_last(self, edge) else None
+
+    def normalised_result(self) -> Any:
+        """``Normalised`` and the residual of a BatchNorm whose gradient a convolution may take a part of; else None."""
+        return None
+
+    def hand_over(self, function: Function, found: object) -> None:
+        """Leaves for a function, before its backward in this walk, what it takes with ``handed_over``."""
+        walk = THREAD.walk
+        if walk is not None:
+            walk.handed_over[function] = found
+
+    def handed_over(self) -> Any:
+        """What a function that ran before in this walk left for this one; None if nothing."""
+        walk = THREAD.walk
+        return None if walk is None else walk.handed_over.pop(self, None)
+
     def _announce(self, place: int, tensor: Tensor) -> None:
         """Tells the function that made a tensor that this one saves it, and perhaps keeps what stands for it."""
         waiting = tensor.storage.waiting

@@ -142,6 +142,7 @@ class Walk:
         self.queued: set[Function] = set()  # of those with several outputs
         self.pending: dict[tuple[Function, int], Waiting] = {}
         self.leaves: dict[Tensor, Waiting] = {}
+        self.handed_over: dict[Function, object] = {}  # to functions that are still to run
         self.left: dict[Tensor, int] = {}  # contributions that leaves may still get, where completeness is asked for
 
     def count(self, starts: Iterable[tuple[Any, int]]) -> None:
@@ -222,6 +223,23 @@ class Walk:
         """The gradient that waits for an output of a function, if it may be added into."""
         grad, owned = self.pending.get((function, index), _ABSENT)
         return grad if owned else None
+
+    def is_last(self, function: Function, edge: tuple[Any, int]) -> bool:
+        """Whether the running function is the last that adds to a gradient, which nobody but the walk looks at.
+
+        All that is still to run before the edge's function would have to be in the queue, or be reached from there or
+        from the running function's other arguments.
+        """
+        target = edge[0]
+        if target._hooks or target._retained or self._wanted is not None or len(target._outputs) > 1:
+            return False
+        if edge in self.pending and not self.pending[edge][1]:  # what has arrived could only be added later
+            return False
+        born = target._sequence
+        for other in function._edges:
+            if other is not None and other != edge and isinstance(other[0], Function) and other[0]._sequence >= born:
+                return False
+        return sum(other == edge for other in function._edges) == 1 and (not self.queue or -self.queue[0][0] <= born)
 
     def run(self) -> None:
         """Runs all nodes that a gradient reaches."""

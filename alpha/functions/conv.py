@@ -63,8 +63,20 @@ class Conv2dFunction(Function):
         db = engine.channel_sum(dy) if self.needs[2] else None
         dx = None
         if self.needs[0]:
-            dx = engine.conv2d_input_grad(dy, w, geometry, groups, accumulate=self.accumulator(0))
+            dx = self._input_grad(dy, w)
         return dx, dw, db, dy if self.needs[3] else None
+
+    def _input_grad(self, dy: Tensor, w: Tensor) -> Tensor:
+        """dX, added to what has arrived; past the activation of a BatchNorm that made X, if it is complete by that."""
+        engine, kind, accumulate = dy.engine, (self._geometry, self._groups), self.accumulator(0)
+        normalising = self.completed(0)
+        before = None if normalising is None else normalising.normalised_result()
+        if normalising is None or before is None:
+            return engine.conv2d_input_grad(dy, w, *kind, accumulate=accumulate)
+        dx, found = engine.conv2d_input_grad_past(dy, w, *kind, before, accumulate)
+        if found is not None:
+            self.hand_over(normalising, found)
+        return dx
 
     def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, w, y = self.saved

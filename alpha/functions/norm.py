@@ -28,7 +28,7 @@ class BatchNormFunction(Function):
     """act(weight * (x - mean) / sqrt(var + eps) + bias + residual) over all axes but the last."""
 
     passes_on = True
-    _remakes = False
+    _remakes = _passes_in_convolutions = False
 
     def forward(
         self,
@@ -46,6 +46,18 @@ class BatchNormFunction(Function):
             y, state = engine.batch_norm(x, running, eps, epilogue, residual)
         else:
             y, state = engine.batch_norm_inference(x, running.mean, running.var, eps, epilogue, residual)
+        self._keep((x, weight, bias, residual), y, state, (eps, slope))
+        return y
+
+    def _keep(
+        self,
+        given: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None],
+        y: Tensor,
+        state: BatchNormState,
+        settings: tuple[float, float | None],
+    ) -> None:
+        """Keeps what backward needs: of the tensors x, weight, bias and residual, and of the result."""
+        (x, weight, bias, residual), (eps, slope) = given, settings
         self._training, self._slope, self._eps = state.training, slope, eps
         # Where the residual is all of dy, it is handed through and no longer ours alone.
         self.fresh = not (residual is not None and slope is None)
@@ -54,8 +66,9 @@ class BatchNormFunction(Function):
         if state.invertible and masked:
             # y is saved as the mask already, and the residual by the block that it went into.
             self.save(None, y, residual, *kept)
-        elif is_recorded() and engine.remakes_batch_norm(x):
+        elif is_recorded() and x.engine.remakes_batch_norm(x):
             self._remakes = True
+            self._passes_in_convolutions = x.engine.measures_convolutions(x)
             self.save(x, None, residual if masked else None, *kept)
             if masked or residual is None:
                 self.offer(y)
@@ -63,7 +76,6 @@ class BatchNormFunction(Function):
             self.save(x, y if masked else None, None, *kept)
             if state.invertible:
                 self.exchange(0, 1, y)
-        return y
 
     def remake(self) -> Tensor:
         x, _, residual, weight, bias, mean, inverse_std = self.kept()
@@ -71,9 +83,21 @@ class BatchNormFunction(Function):
         again: Tensor = x.engine.batch_norm_again(x, Epilogue(weight, bias, self._slope), state, residual)
         return again
 
+    def normalised_result(self) -> tuple[Normalised, Tensor | None] | None:
+        if not self._remakes or not self._passes_in_convolutions:
+            return None
+        x, _, residual, weight, bias, mean, inverse_std = self.kept()
+        state = BatchNormState(mean, inverse_std, self._training)
+        return Normalised(x, Epilogue(weight, bias, self._slope), state), residual
+
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, y, residual, weight, bias, mean, inverse_std = self.saved
         state = BatchNormState(mean, inverse_std, self._training)
+        found = self.handed_over()
+        if found is not None:  # dy is the gradient past the activation
+            over_x = self.may_overwrite(0)
+            dx = dy.engine.batch_norm_summed_grad(dy, x, Epilogue(weight, bias, self._slope), state, found, over_x)
+            return dx, found.weight, found.bias, dy if self.needs[3] else None
         others = (Epilogue(weight, bias, self._slope), state, self.needs[3])
         if x is None:
             return dy.engine.batch_norm_inverse_grad(dy, y, residual, *others)
@@ -120,6 +144,24 @@ def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, state: Ba
     return scaled if bias is None else scaled + bias
 
 
+class MeasuredBatchNormFunction(BatchNormFunction):
+    """The same of a tensor whose statistics are known."""
+
+    def forward(  # type: ignore[override]  # it is called by its own arguments
+        self,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        state: BatchNormState,
+        eps: float,
+        slope: float | None,
+    ) -> Tensor:
+        y: Tensor = x.engine.batch_norm_again(x, Epilogue(weight, bias, slope), state, residual)
+        self._keep((x, weight, bias, residual), y, state, (eps, slope))
+        return y
+
+
 class BatchNormSumFunction(Function):
     """act(BatchNorm(x) + BatchNorm(other)), both in training: what neither of the two makes is never in memory."""
 
@@ -134,7 +176,7 @@ class BatchNormSumFunction(Function):
         other: Tensor,
         other_weight: Tensor | None,
         other_bias: Tensor | None,
-        settings: tuple[tuple[RunningStatistics, float], tuple[RunningStatistics, float]],
+        settings: tuple[tuple[Any, ...], tuple[Any, ...]],
         slope: float | None,
     ) -> Tensor:
         first = ToNormalise(x, weight, bias, *settings[0])
@@ -174,6 +216,17 @@ class BatchNormSumFunction(Function):
             formula = partial(_normalised, state=state, eps=eps)
             gradients += by_formula(formula, (x, epilogue.weight, epilogue.bias), dy)
         return tuple(gradients)
+
+
+def batch_norm_of(given: ToNormalise, residual: Tensor | None, slope: float | None) -> Tensor:
+    """act(BatchNorm(x) + residual) in training, of an x whose statistics are known.
+
+    ``slope``: of the leaky ReLU, 0 for ReLU, None for no activation.
+    """
+    x, weight, bias, _, eps, state = given
+    check_batch(x, {"weight": weight, "bias": bias}, residual)
+    result: Tensor = MeasuredBatchNormFunction.apply(x, weight, bias, residual, state, eps, slope)
+    return result
 
 
 def batch_norm_sum(first: ToNormalise, second: ToNormalise, slope: float | None) -> Tensor | None:

@@ -19,7 +19,7 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.conv import patches, tensor_cores
 from alpha.cu32.conv.patch_lists import DEPTH, PIXEL, RATE, PatchTiles, patch_tiles
 from alpha.cu32.conv.problem import Problem
-from alpha.cu32.conv.tiles import Tiles, depth_and_width, sizes
+from alpha.cu32.conv.tiles import Tiles, depth_and_width, gather_launch, sizes
 from alpha.cu32.costs import LATENCY, Chip, Covered, Kernel, Tile, TilePlan
 from alpha.cu32.structs import KernelStruct
 from alpha.tensor import Tensor
@@ -102,7 +102,7 @@ class Patches(Tiles):
         grid = (len(listed.tiles) * problem.groups * column_tiles, plan.parts)
         constants = (addresses, sizes(plan, column_tiles), listed.largest * DEPTH)
         shared = _shared_bytes(tile, listed.largest, problem.wide)
-        return Launch(self.source(plan), self.file, grid, tile.threads, 4, constants, shared=shared), held
+        return gather_launch(problem, self.source(plan), self.file, grid, tile.threads, constants, shared), held
 
 
 def _source(operator: str, tile: Tile, wide: bool) -> Source:

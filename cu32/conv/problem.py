@@ -10,6 +10,7 @@ from typing import NamedTuple
 from alpha.conv import problem as shared
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Strides
 from alpha.cu32 import tf32
+from alpha.cu32.conv.endings import Ending
 from alpha.cu32.costs import Job
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
@@ -39,12 +40,14 @@ class Call(NamedTuple):
         other: the filters, or dy of a filter gradient.
         out: what is written: y, dx or dw.
         bias: what is added to results, a number for each channel; of a filter gradient nothing.
+        ending: what a BatchNorm wants of the results while they are in registers.
     """
 
     source: Tensor
     other: Tensor
     out: Tensor
     bias: Tensor | None = None
+    ending: Ending | None = None
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ def problem_of(
     split: bool = False,
 ) -> Problem:
     """The problem of a call's tensors, whose sizes have been checked."""
-    source, other, out, bias = call
+    source, other, out, bias = call[:4]
     x, y = (source, out) if operator == FORWARD else (out, source) if operator == INPUT_GRAD else (source, other)
     filters = out if operator == WEIGHT_GRAD else other
     item = x.dtype.itemsize

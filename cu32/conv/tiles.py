@@ -16,7 +16,7 @@ from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import costs
 from alpha.cu32.base import DeviceEngine, Launch
 from alpha.cu32.compiler import Source
-from alpha.cu32.conv import patches, tables
+from alpha.cu32.conv import endings, patches, tables
 from alpha.cu32.conv.algorithm import Algorithm
 from alpha.cu32.conv.problem import Call, Problem
 from alpha.cu32.costs import COPIED, Chip, Covered, Kernel, Lengths, Moving, Tile, TilePlan, float_kernel
@@ -59,6 +59,11 @@ def _source(operator: str, real: str, tile: Tile, load: str, wide: bool = False)
     )
 
 
+def _spills(tile: Tile, load: str) -> bool:
+    """Whether offsets of 64 bits are more than a kernel of float32 has registers for."""
+    return tile is LARGE and load == "SCALAR"
+
+
 _KERNELS = [("float", tile, load) for load, listed in TILES.items() for tile in listed]
 _KERNELS += [("double", DOUBLE, load) for load in ("FLAT", "SCALAR")]
 SOURCES = tuple(
@@ -66,7 +71,7 @@ SOURCES = tuple(
     for real, tile, load in _KERNELS
     for operator in _FILTERS
     for wide in (False, True)
-    if not (wide and load == "FLAT")  # its table of offsets holds 32 bits
+    if not (wide and (load == "FLAT" or _spills(tile, load)))  # FLAT's table of offsets holds 32 bits
 )
 
 
@@ -130,6 +135,10 @@ class Tiles(TileAlgorithm):
     file: ClassVar[str] = "conv"
     tiles = TILES
 
+    def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
+        found = super().kernels(problem, chip)
+        return [one for one in found if not (problem.wide and _spills(one.tile, one.load))]
+
     def source(self, plan: TilePlan) -> Source:
         p = plan.problem
         return _source(p.operator, p.real, plan.tile, plan.load, p.wide)
@@ -154,10 +163,22 @@ class Tiles(TileAlgorithm):
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         launch = engine.kept_launch(plan, lambda: self.prepared(engine, plan))
         target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
-        engine.run(launch, (call.source, call.other, target, call.bias))
+        tensors, numbers = self._ending(engine, plan, call, launch)
+        engine.run(launch, (call.source, call.other, target, call.bias, *tensors), *numbers)
         if isinstance(target, Storage):
             sum_parts(engine, target, plan.parts, call.out)
         return self.issued(plan)
+
+    def _ending(
+        self, engine: DeviceEngine, plan: TilePlan, call: Call, launch: Launch
+    ) -> tuple[endings.Tensors, endings.Numbers]:
+        """What the kernel is to do at its end: of parts of sums no kernel sees the results."""
+        problem: Problem = plan.problem
+        if call.ending is None or plan.parts > 1:
+            return endings.NOTHING[problem.operator]
+        call.ending.taken = True
+        across = math.ceil(depth_and_width(problem)[1] / plan.tile.columns) * problem.groups
+        return call.ending.arguments(engine, launch.grid[0] // across, across)
 
     def issued(self, plan: TilePlan) -> int:
         """The multiply-adds of a plan."""
@@ -174,7 +195,21 @@ class Tiles(TileAlgorithm):
         held = patches.gather_tables(engine, place, problem.geometry, problem.forward)
         constants = (patches.addresses(held), made.sizes)
         threads = plan.tile.threads
-        return Launch(made.source, self.file, made.grid, threads, 4, constants, shared=made.shared), held
+        return gather_launch(problem, made.source, self.file, made.grid, threads, constants, made.shared), held
+
+
+def gather_launch(
+    problem: Problem,
+    source: Source,
+    file: str,
+    grid: tuple[int, int],
+    threads: int,
+    constants: Sequence[int | bytes],
+    shared: int,
+) -> Launch:
+    """The launch of a kernel with an end: source, filters, result and bias come first, then what the end takes."""
+    addresses = 4 + endings.ADDRESSES[problem.operator]
+    return Launch(source, file, grid, threads, addresses, constants, endings.TYPES[problem.operator], shared)
 
 
 def depth_and_width(problem: Problem) -> tuple[int, int]:

@@ -16,9 +16,6 @@ struct alignas(sizeof(T) * VEC) Pack {
 __device__ __forceinline__ Pack load(const T* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(T* to, const Pack& value) { *reinterpret_cast<Pack*>(to) = value; }
 
-__device__ __forceinline__ float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
-__device__ __forceinline__ double multiply_add(double a, double b, double c) { return fma(a, b, c); }
-
 // A thread's place in its block's tile of `width` packs by `rows` rows.
 struct Place {
     int64 channel;  // its first

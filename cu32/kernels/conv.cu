@@ -10,7 +10,7 @@
 //
 // The panels of the next step are on their way to shared memory while a thread multiplies those of the last, and two
 // buffers make one barrier per step enough. kernels/LOOPS.md has what the compiler makes of that.
-#include "tile.cuh"
+#include "ending.cuh"
 
 enum Load { VECTOR, SCALAR, FLAT };
 enum Filter { BY_DEPTH, BY_WIDTH };
@@ -24,6 +24,8 @@ constexpr int THREADS = Tally::THREADS;
 constexpr int RESIDENT = sizeof(REAL) == 8 ? 2 : 512 / THREADS;  // blocks per multiprocessor at 128 registers per thread
 constexpr int A_PIECES = SourceTile::PIECES / THREADS, B_PIECES = FilterTile::PIECES / THREADS;
 static_assert(A_PIECES > 0 && B_PIECES > 0, "every thread moves as many pieces");
+using End = Ending<FILTER == BY_DEPTH, REAL>;
+static_assert(sizeof(EndRoom<Tally, REAL>) <= sizeof(SourceTile), "it lies where the panels were");
 
 // Where a thread's pieces of a step come from, before the step's own offsets, and where they go. The main loop has no registers
 // to keep it: it is read in each step.
@@ -44,6 +46,7 @@ struct Shared {
     Pieces pieces[THREADS];
     OFFSET source[TILE_ROWS], result[TILE_ROWS];
     int columns, bias;  // columns of the group from the block's first on, and that one's place in the bias
+    TilePlace place;
     TapWalk<DEPTH>::Turns turns;
     Offsets flat[LOAD == FLAT ? FLAT_LIMIT / 4 : 1];
 };
@@ -181,7 +184,7 @@ __device__ __forceinline__ void fill_flat(Shared& shared, const Gather& g, const
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ out, const REAL* __restrict__ bias,
-     const GatherTables tables, const Gather g) {
+     const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
     __shared__ Shared shared;
     const GatherBlock<TILE_COLUMNS> block(g, tables);
     for (int i = threadIdx.x; i < TILE_ROWS; i += THREADS) block.row(g, tables, i, shared.source[i], shared.result[i]);
@@ -189,6 +192,7 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
         shared.columns = (int)g.width - block.column;
         shared.turns = TapWalk<DEPTH>::turns(g, block.columns.taps);
         shared.bias = block.group * (int)g.width + block.column;
+        shared.place = {block.index(g), block.tile.rows, block.group, block.column};
     }
     if constexpr (LOAD == FLAT) fill_flat(shared, g, block);
     __syncthreads();
@@ -212,17 +216,7 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
         }
     }
 
-    out += blockIdx.y * g.part_stride;
+    const Target<REAL> target = {out + blockIdx.y * g.part_stride, shared.result, shared.columns, g.aligned != 0, g.accumulate != 0};
     bias = bias == nullptr || blockIdx.y > 0 ? nullptr : bias + shared.bias;  // one part alone adds it
-#pragma unroll
-    for (int i = 0; i < TILE_DOWN; ++i) {
-        const OFFSET offset = shared.result[sums.row_of(i)];
-        if (offset < 0) continue;
-#pragma unroll
-        for (int j = 0; j < TILE_ACROSS; j += 4) {
-            const int column = sums.column_of(j);
-            write_results(out + offset + column, &sums.sum[i][j], shared.columns - column,
-                          bias == nullptr ? nullptr : bias + column, g.aligned, g.accumulate);
-        }
-    }
+    end_tile(sums, target, bias, 0, g, shared.place, end, numbers, shared.a);
 }

@@ -10,8 +10,8 @@
 #define TENSOR_DOWN (TILE_ROWS / 64)
 #define TENSOR_ACROSS (TILE_COLUMNS / 64)
 #define READY 1
+#include "ending.cuh"
 #include "tensor_core.cuh"
-#include "tile.cuh"
 
 // A tile's place, and its patch. A tile's rows are position * pitch + image; so are the patch's, of pixels.
 struct PatchTile {
@@ -39,6 +39,8 @@ constexpr int SLICE = TILE_ROWS / ROUND;       // pieces of the next patch that 
 constexpr int RESIDENT = THREADS == 256 ? 1 : 2;
 using Tally = TensorSums<ACROSS, FILTER, TILE_ROWS, TILE_COLUMNS>;
 using Panel = Tally::Right;
+using End = Ending<FILTER == ACROSS, float>;
+static_assert(sizeof(EndRoom<Tally, float>) <= sizeof(float) * 2 * Panel::FLOATS, "it lies where the panels were");
 
 __device__ __forceinline__ void store_rounded(float* place, const vec4<float>& value) {
     unsigned* bits = reinterpret_cast<unsigned*>(place);
@@ -174,7 +176,7 @@ struct PatchWalk {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
-       const PatchTables tables, const Gather g, int64 patch_floats) {
+       const End::Tensors end, const PatchTables tables, const Gather g, int64 patch_floats, const End::Numbers numbers) {
     extern __shared__ __align__(128) float memory[];  // two panels, two patches, the places of the patch's rows
     __shared__ PatchTile tile;
     __shared__ OFFSET results[TILE_ROWS];
@@ -238,21 +240,10 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
         }
     }
 
-    out += blockIdx.y * g.part_stride + group * (int)g.width + column;
-    const int columns = (int)g.width - column;
+    const int columns = (int)g.width - column, first = group * (int)g.width + column;
+    const Target<float> target = {out + blockIdx.y * g.part_stride + first, results, columns, g.aligned != 0, g.accumulate != 0};
+    const TilePlace place = {(int)(rest / groups), tile.down * tile.across * tile.images, group, column};
     // One part alone adds the bias.
-    bias = bias == nullptr || blockIdx.y > 0 ? nullptr : bias + group * (int)g.width + column;
-#pragma unroll
-    for (int i = 0; i < Tally::DOWN; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const OFFSET offset = results[sums.row_of(i, half)];
-            if (offset < 0) continue;
-#pragma unroll
-            for (int j = 0; j < Tally::WIDE; ++j) {
-                const int at = sums.column_of(j);
-                write_pair(out + offset + at, sums.sum[i][j][2 * half], sums.sum[i][j][2 * half + 1], columns - at,
-                           bias == nullptr ? nullptr : bias + at, g.aligned, g.accumulate);
-            }
-        }
+    end_tile(sums, target, bias == nullptr || blockIdx.y > 0 ? nullptr : bias + first, first, g, place, end,
+             numbers, memory);
 }

@@ -3,12 +3,14 @@
 // ACROSS for a convolution (the summed channels are neighbours), ALONG for an input gradient (the result's are); OFFSET,
 // see tile.cuh.
 #pragma once
+#include "ending.cuh"
 #include "tensor_core.cuh"
-#include "tile.cuh"
 
 constexpr int STAGES = 3;
 constexpr int RESIDENT = 128 * 128 * 2 / (TILE_ROWS * TILE_COLUMNS) < 4 ? 2 : TILE_ROWS * TILE_COLUMNS == 128 * 64 ? 3 : 4;
 using Tally = TensorSums<ACROSS, FILTER, TILE_ROWS, TILE_COLUMNS>;
+using End = Ending<FILTER == ACROSS, float>;
+static_assert(sizeof(EndRoom<Tally, float>) <= sizeof(float) * STAGES * Tally::STAGE, "it lies where the panels were");
 
 struct Shared {
     OFFSET source[TILE_ROWS], result[TILE_ROWS];
@@ -57,7 +59,7 @@ struct GatherFeed {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
-          const GatherTables tables, const Gather g) {
+       const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
     extern __shared__ __align__(128) float stages[];
     __shared__ Shared shared;
     const GatherBlock<TILE_COLUMNS> block(g, tables);
@@ -71,21 +73,9 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
         pipeline<STAGES>(sums, feed, piece.end - piece.begin, stages);
     }
 
-    out += blockIdx.y * g.part_stride;
-    const int columns = (int)g.width - block.column;
+    const int columns = (int)g.width - block.column, first = block.group * (int)g.width + block.column;
+    const Target<float> target = {out + blockIdx.y * g.part_stride, shared.result, columns, g.aligned != 0, g.accumulate != 0};
+    const TilePlace place = {block.index(g), block.tile.rows, block.group, block.column};
     // One part alone adds the bias.
-    bias = bias == nullptr || blockIdx.y > 0 ? nullptr : bias + block.group * (int)g.width + block.column;
-#pragma unroll
-    for (int i = 0; i < Tally::DOWN; ++i)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const OFFSET offset = shared.result[sums.row_of(i, half)];
-            if (offset < 0) continue;
-#pragma unroll
-            for (int j = 0; j < Tally::WIDE; ++j) {
-                const int column = sums.column_of(j);
-                write_pair(out + offset + column, sums.sum[i][j][2 * half], sums.sum[i][j][2 * half + 1], columns - column,
-                           bias == nullptr ? nullptr : bias + column, g.aligned, g.accumulate);
-            }
-        }
+    end_tile(sums, target, bias == nullptr || blockIdx.y > 0 ? nullptr : bias + first, 0, g, place, end, numbers, stages);
 }

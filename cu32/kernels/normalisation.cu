@@ -1,29 +1,11 @@
 // BatchNorm with its fused residual and LeakyReLU, and sums over channels, of dense (rows, channels) matrices.
-//
-// A channel's statistics are kept in float64, and an element is normalised as (x - centre) * scale + shift, with centre
-// the mean rounded to T and what the rounding left out in shift: no digit is lost where the mean is large.
+#include "affine.cuh"
 #include "columns.cuh"
-#include "leaky.cuh"
 
 constexpr int APPLY_THREADS = 256;
 constexpr int APPLY_CHANNELS = 128;  // most channels of a tile
 
-// What turns a channel's x into its normalised value.
-struct Affine {
-    T centre, scale, shift;
-};
-
-__device__ __forceinline__ Affine affine(int64 c, const double* mean, const double* inverse_std, const T* weight,
-                                         const T* bias) {
-    const T centre = static_cast<T>(mean[c]);
-    const double scale = weight ? inverse_std[c] * weight[c] : inverse_std[c];
-    const double shift = (static_cast<double>(centre) - mean[c]) * scale + (bias ? static_cast<double>(bias[c]) : 0.0);
-    return {centre, static_cast<T>(scale), static_cast<T>(shift)};
-}
-
-__device__ __forceinline__ T normalise(T x, const Affine& by) {
-    return multiply_add(x - by.centre, by.scale, by.shift);
-}
+using Affine = AffineOf<T>;
 
 // Sums of x and of x * x, both less the channel's first row, which is near enough to the mean. Within a chunk they are
 // taken less the chunk's first row, so that T's digits go to the deviations.
@@ -62,28 +44,16 @@ struct Moments {
 };
 
 extern "C" __global__ void __launch_bounds__(SUM_THREADS, 3)
-statistics(const T* __restrict__ x, T* running_mean, T* running_var, int64* batches, double* mean, double* inverse_std,
-           double* partial, unsigned* counters, int64 rows, int64 channels, int64 width, int64 mean_stride,
-           int64 var_stride, double momentum, double eps) {
+statistics(const T* __restrict__ x, const Statistics<T> found, double* partial, unsigned* counters, int64 rows, int64 channels,
+           int64 width, const Momentum momentum) {
     __shared__ Workspace<Moments::SUMS> shared;
     const Place place(channels, static_cast<int>(width));
     Moments terms(x, place, rows);
     sum_columns(terms, place, rows, channels, partial, counters, shared, [&](int64 c, const double* sums) {
         const double count = static_cast<double>(rows), deviation = sums[0] / count;
-        const double squares = sums[1] - sums[0] * deviation, m = x[c] + deviation;
+        const double squares = sums[1] - sums[0] * deviation;
         const double var = squares > 0 ? squares / count : squares * 0;  // 0, or NaN
-        mean[c] = m;
-        inverse_std[c] = 1 / sqrt(var + eps);
-        if (running_mean) {
-            T& running = running_mean[c * mean_stride];
-            running = static_cast<T>((1 - momentum) * running + momentum * m);
-        }
-        if (running_var) {
-            T& running = running_var[c * var_stride];
-            const double unbiased = var * (count / (rows > 1 ? count - 1 : 1));
-            running = static_cast<T>((1 - momentum) * running + momentum * unbiased);
-        }
-        if (batches && c == 0) *batches += 1;
+        keep_statistics(found, momentum, c, x[c] + deviation, var, count);
     });
 }
 
@@ -190,11 +160,11 @@ struct GradientSums {
     }
 };
 
-// sums: (2, channels) float64, the sum of g and of g * (x - mean), for grad_apply. other: y, or with is_residual that.
+// The sums for grad_apply. other: y, or with is_residual that.
 extern "C" __global__ void __launch_bounds__(SUM_THREADS, 2)
 grad_sums(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict__ other, const double* mean,
-          const double* inverse_std, const T* weight, const T* bias, T* __restrict__ masked, double* sums,
-          T* dweight, T* dbias, double* partial, unsigned* counters, int64 rows, int64 channels, int64 width,
+          const double* inverse_std, const T* weight, const T* bias, T* __restrict__ masked,
+          const NormGradients<T> gradients, double* partial, unsigned* counters, int64 rows, int64 channels, int64 width,
           T slope, int64 is_residual) {
     __shared__ Workspace<2> shared;
     const Place place(channels, static_cast<int>(width));
@@ -202,11 +172,7 @@ grad_sums(const T* __restrict__ dy, const T* __restrict__ x, const T* __restrict
     if (place.inside)
         for (int e = 0; e < VEC; ++e) by[e] = affine(place.channel + e, mean, inverse_std, weight, bias);
     const auto finish = [&](int64 c, const double* found) {
-        const double centre = static_cast<T>(mean[c]), products = found[1] + (centre - mean[c]) * found[0];
-        sums[c] = found[0];
-        sums[channels + c] = products;
-        dbias[c] = static_cast<T>(found[0]);
-        dweight[c] = static_cast<T>(products * inverse_std[c]);
+        keep_gradients(gradients, c, channels, found, mean, inverse_std);
     };
     if (is_residual) {
         GradientSums<FROM_RESIDUAL, true> terms(dy, x, other, masked, by, slope);

@@ -129,23 +129,33 @@ __device__ __forceinline__ void split_special(unsigned (&whole)[N], unsigned (&h
 }
 
 // A warp's share of a block's ROWS x COLUMNS sums.
-template <Layout LEFT, Layout RIGHT, int ROWS, int COLUMNS>
+template <Layout LEFT, Layout RIGHT, int ROWS, int TILE_WIDTH>
 struct TensorSums {
     using Left = SharedPanel<LEFT, ROWS>;
-    using Right = SharedPanel<RIGHT, COLUMNS>;
-    static constexpr int DOWN = ROWS / TENSOR_DOWN / 16, WIDE = COLUMNS / TENSOR_ACROSS / 8;
+    using Right = SharedPanel<RIGHT, TILE_WIDTH>;
+    static constexpr int DOWN = ROWS / TENSOR_DOWN / 16, WIDE = TILE_WIDTH / TENSOR_ACROSS / 8;
     static constexpr int STAGE = Left::FLOATS + Right::FLOATS;
-    static_assert(DOWN * 16 * TENSOR_DOWN == ROWS && WIDE * 8 * TENSOR_ACROSS == COLUMNS && WIDE % 2 == 0,
+    static_assert(DOWN * 16 * TENSOR_DOWN == ROWS && WIDE * 8 * TENSOR_ACROSS == TILE_WIDTH && WIDE % 2 == 0,
                   "whole fragments, columns in pairs of them");
 
     float sum[DOWN][WIDE][4] = {};
 
     static __device__ __forceinline__ int warp_row() { return threadIdx.x / WARP / TENSOR_ACROSS * (ROWS / TENSOR_DOWN); }
-    static __device__ __forceinline__ int warp_column() { return threadIdx.x / WARP % TENSOR_ACROSS * (COLUMNS / TENSOR_ACROSS); }
+    static __device__ __forceinline__ int warp_column() { return threadIdx.x / WARP % TENSOR_ACROSS * (TILE_WIDTH / TENSOR_ACROSS); }
 
     // Where sum[i][j][2 * half] and the sum to its right are in the block.
     static __device__ __forceinline__ int row_of(int i, int half) { return warp_row() + i * 16 + half * 8 + threadIdx.x % WARP / 4; }
     static __device__ __forceinline__ int column_of(int j) { return warp_column() + j * 8 + threadIdx.x % 4 * 2; }
+
+    // A thread's results, as ending.cuh asks for them.
+    static constexpr int EACH_DOWN = 2 * DOWN, EACH_ACROSS = 2 * WIDE, RUN = 2, SHARE = 4, WARPS_DOWN = TENSOR_DOWN;
+    static constexpr int COLUMNS = TILE_WIDTH;
+    static constexpr bool HELD = true;
+    __device__ __forceinline__ float& at(int r, int c) { return sum[r / 2][c / 2][r % 2 * 2 + c % 2]; }
+    __device__ __forceinline__ float at(int r, int c) const { return sum[r / 2][c / 2][r % 2 * 2 + c % 2]; }
+    static __device__ __forceinline__ int row_at(int r) { return row_of(r / 2, r % 2); }
+    static __device__ __forceinline__ int column_at(int c) { return column_of(c / 2) + c % 2; }
+    static __device__ __forceinline__ int warp_down() { return threadIdx.x / WARP / TENSOR_ACROSS; }
 
     // Adds one stage: the left panel, behind it the right one.
     __device__ __forceinline__ void accumulate(const float* stage) {

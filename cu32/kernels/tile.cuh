@@ -72,6 +72,8 @@ struct GatherBlock {
         b = (int)(group * g.b_group + rows.first_tap * g.b_row + columns.first_tap * g.b_column);
     }
     __device__ __forceinline__ int taps() const { return rows.taps * columns.taps; }
+    // The tile's number.
+    static __device__ __forceinline__ int index(const Gather& g) { return (int)(blockIdx.x / (uint32)(g.column_tiles * g.groups)); }
 
     // Offsets of row i of the tile in the source (first tap, group's channel 0) and in the result (the block's first column).
     // Beyond the last row: the last one's source, so that it may be read without a test, and -1.
@@ -188,11 +190,11 @@ __device__ __forceinline__ void copy1(double* shared, const double* global, bool
 // stand 8 below each other by 4 side by side, neighbours sharing an operand in pairs, so that a 128-bit read of shared
 // memory takes two wavefronts of at most 128 bytes. A lane's columns are quads, in which results are written. So are its rows,
 // unless the left operand is DEEP: then it has every eighth.
-template <class T, int ROWS, int COLUMNS, int DOWN, int ACROSS, Order LEFT = WIDE>
+template <class T, int ROWS, int TILE_WIDTH, int DOWN, int ACROSS, Order LEFT = WIDE>
 struct Sums {
-    static constexpr int THREADS = ROWS * COLUMNS / (DOWN * ACROSS);
-    static constexpr int WARPS_ACROSS = COLUMNS / (4 * ACROSS);
-    static_assert(DOWN % 4 == 0 && ACROSS % 4 == 0 && ROWS % (8 * DOWN) == 0 && COLUMNS % (4 * ACROSS) == 0, "whole warps");
+    static constexpr int THREADS = ROWS * TILE_WIDTH / (DOWN * ACROSS);
+    static constexpr int WARPS_ACROSS = TILE_WIDTH / (4 * ACROSS);
+    static_assert(DOWN % 4 == 0 && ACROSS % 4 == 0 && ROWS % (8 * DOWN) == 0 && TILE_WIDTH % (4 * ACROSS) == 0, "whole warps");
 
     T sum[DOWN][ACROSS] = {};
 
@@ -204,6 +206,16 @@ struct Sums {
     static __device__ __forceinline__ int column_of(int j) {
         return threadIdx.x / WARP % WARPS_ACROSS * (4 * ACROSS) + (threadIdx.x % 2 + threadIdx.x % WARP / 16 * 2) * 4 + j / 4 * 16 + j % 4;
     }
+
+    // A thread's results, as ending.cuh asks for them.
+    static constexpr int EACH_DOWN = DOWN, EACH_ACROSS = ACROSS, RUN = 4, SHARE = 2, WARPS_DOWN = ROWS / (8 * DOWN);
+    static constexpr int COLUMNS = TILE_WIDTH;
+    static constexpr bool HELD = sizeof(T) == 4 && DOWN * ACROSS < 64;
+    __device__ __forceinline__ T& at(int r, int c) { return sum[r][c]; }
+    __device__ __forceinline__ T at(int r, int c) const { return sum[r][c]; }
+    static __device__ __forceinline__ int row_at(int r) { return row_of(r); }
+    static __device__ __forceinline__ int column_at(int c) { return column_of(c); }
+    static __device__ __forceinline__ int warp_down() { return threadIdx.x / WARP / WARPS_ACROSS; }
 
     template <int DEPTH, int A_PITCH, int B_PITCH>
     __device__ __forceinline__ void accumulate(const T (*a)[A_PITCH], const T (*b)[B_PITCH]) {

@@ -1,0 +1,82 @@
+"""What the kernels of convolutions do at their end for a BatchNorm: kernels/ending.cuh.
+
+Behind a convolution they take the sums that its statistics are made of, and in an input gradient the mask of its
+activation and the sums of its gradient, from results that are still in registers: one pass over memory and one launch
+less of each.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from alpha.conv.problem import FORWARD, INPUT_GRAD
+from alpha.cu32.base import DeviceEngine
+from alpha.engine import BatchNormState, Epilogue, RunningStatistics
+from alpha.records import NormGradients
+from alpha.tensor import Storage, Tensor
+
+LEAST_TOGETHER = 32
+"""Tiles whose sums one block adds, at least."""
+
+Tensors = Sequence[Tensor | Storage | None]
+Numbers = Sequence[float]
+
+ADDRESSES = {FORWARD: 7, INPUT_GRAD: 11}
+"""How many addresses a kernel takes for its end, by what it computes."""
+
+TYPES = {FORWARD: "qqddqq", INPUT_GRAD: "dq"}
+"""The types of the numbers that follow its sizes."""
+
+NOTHING: dict[str, tuple[Tensors, Numbers]] = {
+    operator: ((None,) * ADDRESSES[operator], (0,) * len(TYPES[operator])) for operator in TYPES
+}
+"""The arguments of a kernel that only writes its results."""
+
+
+class Ending(ABC):
+    """What a call asks for at its end. ``taken`` tells whether a kernel has done it."""
+
+    taken = False
+
+    @abstractmethod
+    def arguments(self, engine: DeviceEngine, tiles: int, across: int) -> tuple[Tensors, Numbers]:
+        """Tensors and numbers for a kernel of so many tiles of rows, and of channels."""
+
+
+class MeasuredEnding(Ending):
+    """The statistics of a convolution's result, kept in a state, and the running ones."""
+
+    def __init__(self, running: RunningStatistics, eps: float, state: BatchNormState, rows: int) -> None:
+        self._running, self._eps, self._state, self._rows = running, eps, state, rows
+
+    def arguments(self, engine: DeviceEngine, tiles: int, across: int) -> tuple[Tensors, Numbers]:
+        mean, var, momentum, batches = self._running
+        meeting, together = _meeting(engine, tiles, across, self._state.mean.shape[0])
+        steps = 1 if mean is None else mean.strides[0], 1 if var is None else var.strides[0]
+        tensors = (self._state.mean, self._state.inverse_std, mean, var, batches, *meeting)
+        return tensors, (*steps, momentum, self._eps, self._rows, together)
+
+
+class PastEnding(Ending):
+    """The gradient past the activation of a BatchNorm, and its sums. All images lie as the gradient does."""
+
+    def __init__(
+        self, x: Tensor, residual: Tensor | None, epilogue: Epilogue, state: BatchNormState, found: NormGradients
+    ) -> None:
+        self._x, self._residual, self._epilogue, self._state, self._found = x, residual, epilogue, state, found
+
+    def arguments(self, engine: DeviceEngine, tiles: int, across: int) -> tuple[Tensors, Numbers]:
+        weight, bias, slope = self._epilogue
+        meeting, together = _meeting(engine, tiles, across, self._x.shape[-1])
+        state = self._state.mean, self._state.inverse_std
+        tensors = (self._x, self._residual, *state, weight, bias, *self._found, *meeting)
+        return tensors, (1.0 if slope is None else slope, together)
+
+
+def _meeting(engine: DeviceEngine, tiles: int, across: int, channels: int) -> tuple[tuple[Storage, Tensor], int]:
+    """Where blocks leave their sums, and how many tiles' are added together before all are."""
+    together = max(LEAST_TOGETHER, math.isqrt(tiles - 1) + 1)
+    groups = -(-tiles // together)
+    return (engine.scratch(2 * 8 * tiles * channels), engine.counters(across * (groups + 1))), together

@@ -1,0 +1,362 @@
+// What a block does with the tile of results that it has in registers: it writes them, and where BatchNorm follows, or was
+// there before, it takes the sums over rows that BatchNorm needs, for which another kernel would read the results again.
+//
+// A tally (tensor_core.cuh, tile.cuh) says which results a thread has: at(r, c), of row row_at(r) and column column_at(c), RUN
+// of whose columns are neighbours. Eight lanes, which differ in the three bits from SHARE on, have the same columns. Where results
+// are not HELD, registers do not suffice for what else is done with them: once written, a thread reads its own again.
+#pragma once
+#include "affine.cuh"
+#include "reduce.cuh"
+#include "tile.cuh"
+
+template <class T, int RUN>
+struct alignas(sizeof(T) * RUN < 16 ? sizeof(T) * RUN : 16) Neighbours {
+    T at[RUN];
+};
+
+template <class T, int RUN>
+__device__ __forceinline__ Neighbours<T, RUN> read_run(const T* from, int left, bool aligned) {
+    Neighbours<T, RUN> found = {};
+    if (aligned && left >= RUN) {
+        found = *reinterpret_cast<const Neighbours<T, RUN>*>(from);
+    } else {
+#pragma unroll
+        for (int e = 0; e < RUN; ++e)
+            if (e < left) found.at[e] = from[e];
+    }
+    return found;
+}
+
+template <class T, int RUN>
+__device__ __forceinline__ void write_run(T* to, const Neighbours<T, RUN>& values, int left, bool aligned) {
+    if (aligned && left >= RUN) {
+        *reinterpret_cast<Neighbours<T, RUN>*>(to) = values;
+    } else {
+#pragma unroll
+        for (int e = 0; e < RUN; ++e)
+            if (e < left) to[e] = values.at[e];
+    }
+}
+
+// Where a block's tile goes.
+template <class T>
+struct Target {
+    T* out;
+    const OFFSET* rows;  // in shared memory: where a row of the tile begins, or -1
+    int columns;         // of the result from the tile's first one on
+    bool aligned;        // whether RUN columns may be written at once
+    bool accumulate;     // whether to add to what is there
+};
+
+// Writes a tile, with a bias if there is one; a tally then holds what was written.
+template <class Tally, class T>
+__device__ __forceinline__ void write_tile(Tally& sums, const Target<T>& to, const T* bias) {
+    constexpr int RUN = Tally::RUN;
+#pragma unroll
+    for (int r = 0; r < Tally::EACH_DOWN; ++r) {
+        const OFFSET offset = to.rows[Tally::row_at(r)];
+        if (offset < 0) continue;
+#pragma unroll
+        for (int c = 0; c < Tally::EACH_ACROSS; c += RUN) {
+            const int column = Tally::column_at(c), left = to.columns - column;
+            if (left <= 0) continue;
+            T* const place = to.out + offset + column;
+            Neighbours<T, RUN> values;
+#pragma unroll
+            for (int e = 0; e < RUN; ++e) values.at[e] = sums.at(r, c + e);
+            if (bias != nullptr) {
+#pragma unroll
+                for (int e = 0; e < RUN; ++e)
+                    if (e < left) values.at[e] += bias[column + e];
+            }
+            if (to.accumulate) {
+                const Neighbours<T, RUN> before = read_run<T, RUN>(place, left, to.aligned);
+#pragma unroll
+                for (int e = 0; e < RUN; ++e) values.at[e] += before.at[e];
+            }
+            write_run<T, RUN>(place, values, left, to.aligned);
+#pragma unroll
+            for (int e = 0; e < RUN && Tally::HELD; ++e) sums.at(r, c + e) = values.at[e];
+        }
+    }
+}
+
+// What a thread has written of row r, from column c on.
+template <class Tally, class T>
+__device__ __forceinline__ Neighbours<T, Tally::RUN> written(const Tally& sums, const Target<T>& to, int r, int c) {
+    const int column = Tally::column_at(c);
+    if (!Tally::HELD) return read_run<T, Tally::RUN>(to.out + to.rows[Tally::row_at(r)] + column, to.columns - column, to.aligned);
+    Neighbours<T, Tally::RUN> values;
+#pragma unroll
+    for (int e = 0; e < Tally::RUN; ++e) values.at[e] = sums.at(r, c + e);
+    return values;
+}
+
+// -- Sums over rows -----------------------------------------------------------------------------------------------------
+
+// Where the sums of all blocks come together. Tiles are added in groups of `together`, and then the groups: one block alone
+// would be long about all of them.
+struct Meeting {
+    double* partial;     // 2 x tiles x channels
+    unsigned* counters;  // of every column of tiles one for each group and one for all; 0 before and after
+};
+
+// Shared memory of a block that sums.
+template <class Tally, class T>
+struct EndRoom {
+    T sums[2][Tally::WARPS_DOWN][Tally::COLUMNS];
+    AffineOf<T> by[Tally::COLUMNS];
+    T origin[Tally::COLUMNS];
+    int last;
+};
+
+// Adds a column's two sums over the rows of a warp, and leaves them in shared memory.
+template <class Tally, class T>
+__device__ __forceinline__ void share(EndRoom<Tally, T>& room, int c, T first, T second) {
+#pragma unroll
+    for (int lane = Tally::SHARE; lane < 8 * Tally::SHARE; lane *= 2) {
+        first += __shfl_xor_sync(ALL_LANES, first, lane);
+        second += __shfl_xor_sync(ALL_LANES, second, lane);
+    }
+    if (threadIdx.x / Tally::SHARE % 8 == 0) {
+        room.sums[0][Tally::warp_down()][Tally::column_at(c)] = first;
+        room.sums[1][Tally::warp_down()][Tally::column_at(c)] = second;
+    }
+}
+
+// Which tile a block has: its number among those of rows, how many of these are results, its group, and its first column there.
+struct TilePlace {
+    int number, rows, group, column;
+};
+
+// A block's place among those that sum, and the channel of which a thread has the block's two sums.
+struct Summand {
+    int tile, tiles, column_tile;
+    int64 channel, channels;
+    bool inside;
+
+    __device__ __forceinline__ Summand(const Gather& g, const TilePlace& place, int tile_columns) {
+        const int across = (int)(g.groups * g.column_tiles), here = place.column + (int)threadIdx.x;
+        tile = place.number;
+        tiles = (int)gridDim.x / across;
+        column_tile = place.group * (int)g.column_tiles + place.column / tile_columns;
+        channel = place.group * g.width + here;
+        channels = g.groups * g.width;
+        inside = (int)threadIdx.x < tile_columns && here < (int)g.width;
+    }
+};
+
+// Every channel's sums over all blocks, handed to finish(channel, sums) in the block that comes last.
+template <class Finish>
+__device__ __forceinline__ void sum_blocks(double (&sums)[2], const Summand& of, const Meeting& meeting, int together, int* last,
+                                           Finish finish) {
+    double* const place = meeting.partial + of.channel;
+    const int groups = ceil_div(of.tiles, together), group = of.tile / together, first = group * together;
+    const int members = of.tiles - first < together ? of.tiles - first : together;
+    unsigned* const counters = meeting.counters + of.column_tile * (groups + 1);
+    const auto leave = [&](int tile) {
+        for (int s = 0; s < 2 && of.inside; ++s) place[((int64)s * of.tiles + tile) * of.channels] = sums[s];
+    };
+    const auto collect = [&](int from, int count, int step) {
+        sums[0] = sums[1] = 0;
+        if (!of.inside) return;
+#pragma unroll 4
+        for (int i = 0; i < count; ++i)
+            for (int s = 0; s < 2; ++s) sums[s] += __ldcg(place + ((int64)s * of.tiles + from + i * step) * of.channels);
+    };
+    leave(of.tile);
+    if (!is_last_block(counters + group, members, last)) return;
+    collect(first, members, 1);
+    if (groups > 1) {
+        leave(first);
+        if (!is_last_block(counters + groups, groups, last)) return;
+        collect(0, groups, together);
+    }
+    if (of.inside) finish(of.channel, sums);
+}
+
+// Which of a tile's rows are results, as bits.
+template <class Tally>
+__device__ __forceinline__ unsigned rows_inside(const OFFSET* rows) {
+    unsigned inside = 0;
+#pragma unroll
+    for (int r = 0; r < Tally::EACH_DOWN; ++r) inside |= (rows[Tally::row_at(r)] >= 0 ? 1u : 0u) << r;
+    return inside;
+}
+
+// -- What follows a convolution -----------------------------------------------------------------------------------------
+
+// Of a BatchNorm behind it: its statistics. Without a meeting none are taken.
+template <class T>
+struct ForwardEnd {
+    Statistics<T> statistics;
+    Meeting meeting;
+};
+struct ForwardNumbers {
+    Momentum momentum;
+    int64 rows, together;
+};
+
+// The sums of what was written and of its squares. A thread's are taken less the tile's first row, so that T's digits go to
+// the deviations.
+template <class Tally, class T>
+__device__ __forceinline__ void measure(const Tally& sums, const Target<T>& to, const Gather& g, const TilePlace& place,
+                                        const ForwardEnd<T>& end, const ForwardNumbers& numbers, EndRoom<Tally, T>& room) {
+    constexpr int RUN = Tally::RUN;
+    __syncthreads();  // the room may lie where panels were
+    if (Tally::row_at(0) == 0) {
+#pragma unroll
+        for (int c = 0; c < Tally::EACH_ACROSS; c += RUN) {
+            const Neighbours<T, RUN> first = written(sums, to, 0, c);
+#pragma unroll
+            for (int e = 0; e < RUN; ++e) room.origin[Tally::column_at(c + e)] = first.at[e];
+        }
+    }
+    const unsigned inside = rows_inside<Tally>(to.rows);
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < Tally::EACH_ACROSS; c += RUN) {
+        T origin[RUN], sum[RUN] = {}, squares[RUN] = {};
+#pragma unroll
+        for (int e = 0; e < RUN; ++e) origin[e] = room.origin[Tally::column_at(c + e)];
+#pragma unroll
+        for (int r = 0; r < Tally::EACH_DOWN; ++r) {
+            if (!(inside >> r & 1)) continue;
+            const Neighbours<T, RUN> values = written(sums, to, r, c);
+#pragma unroll
+            for (int e = 0; e < RUN; ++e) {
+                const T deviation = values.at[e] - origin[e];
+                sum[e] += deviation;
+                squares[e] = multiply_add(deviation, deviation, squares[e]);
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < RUN; ++e) share(room, c + e, sum[e], squares[e]);
+    }
+    __syncthreads();
+    double found[2] = {0, 0};
+    const Summand of(g, place, Tally::COLUMNS);
+    if (of.inside) {
+        const double origin = room.origin[threadIdx.x];
+        for (int w = 0; w < Tally::WARPS_DOWN; ++w)
+            for (int s = 0; s < 2; ++s) found[s] += room.sums[s][w][threadIdx.x];
+        found[1] += origin * (2 * found[0] + place.rows * origin);
+        found[0] += place.rows * origin;
+    }
+    sum_blocks(found, of, end.meeting, (int)numbers.together, &room.last, [&](int64 c, const double* sums) {
+        const double all = static_cast<double>(numbers.rows), mean = sums[0] / all, squares = sums[1] - sums[0] * mean;
+        keep_statistics(end.statistics, numbers.momentum, c, mean, squares > 0 ? squares / all : squares * 0, all);
+    });
+}
+
+// -- What follows an input gradient -------------------------------------------------------------------------------------
+
+// Of a BatchNorm, and its activation, whose result the convolution took: the mask and the sums of its gradient. Without a
+// meeting none are taken.
+template <class T>
+struct GradientEnd {
+    const T* x;  // what it normalised
+    const T* residual;
+    const double* mean;
+    const double* inverse_std;
+    const T* weight;
+    const T* bias;
+    NormGradients<T> gradients;
+    Meeting meeting;
+};
+struct GradientNumbers {
+    double slope;
+    int64 together;
+};
+
+// Writes the gradient past the activation, where write_tile would write the one before it, or has written it.
+template <class Tally, class T>
+__device__ __forceinline__ void pass_back(const Tally& sums, const Target<T>& to, int64 shift, const Gather& g, const TilePlace& place,
+                                          const GradientEnd<T>& end, const GradientNumbers& numbers, EndRoom<Tally, T>& room) {
+    constexpr int RUN = Tally::RUN, AHEAD = 8 / RUN;                      // rows whose loads are on their way together
+    constexpr int TURNS = Tally::HELD ? Tally::EACH_DOWN / AHEAD : 1;  // of groups of them, unrolled
+    constexpr int RUNS = Tally::HELD ? Tally::EACH_ACROSS / RUN : 1;
+    static_assert(Tally::EACH_DOWN % AHEAD == 0, "whole groups of rows");
+    const T slope = static_cast<T>(numbers.slope);
+    __syncthreads();  // the room may lie where panels were
+    const Summand of(g, place, Tally::COLUMNS);
+    if (of.inside) room.by[threadIdx.x] = affine(of.channel, end.mean, end.inverse_std, end.weight, end.bias);
+    const unsigned inside = rows_inside<Tally>(to.rows);
+    __syncthreads();
+#pragma unroll RUNS
+    for (int c = 0; c < Tally::EACH_ACROSS; c += RUN) {
+        const int column = Tally::column_at(c), left = to.columns - column;
+        AffineOf<T> by[RUN];
+        T sum[RUN] = {}, products[RUN] = {};
+#pragma unroll
+        for (int e = 0; e < RUN; ++e) by[e] = room.by[column + e < Tally::COLUMNS ? column + e : 0];
+#pragma unroll TURNS
+        for (int first = 0; first < Tally::EACH_DOWN; first += AHEAD) {
+            Neighbours<T, RUN> x[AHEAD], added[AHEAD], before[AHEAD];
+            OFFSET at[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+                const int here = inside >> (first + i) & 1 ? left : 0;
+                at[i] = (here > 0 ? to.rows[Tally::row_at(first + i)] : 0) + column;
+                x[i] = read_run<T, RUN>(end.x + shift + at[i], here, to.aligned);
+                added[i] = read_run<T, RUN>(end.residual + shift + at[i], end.residual ? here : 0, to.aligned);
+                before[i] = read_run<T, RUN>(to.out + at[i], to.accumulate || !Tally::HELD ? here : 0, to.aligned);
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+                if (!(inside >> (first + i) & 1)) continue;
+                Neighbours<T, RUN> result;
+#pragma unroll
+                for (int e = 0; e < RUN; ++e) {
+                    const T normal = normalise(x[i].at[e], by[e]);
+                    const T gradient = before[i].at[e] + (Tally::HELD ? sums.at(first + i, c + e) : T(0));
+                    result.at[e] = past_leaky(gradient, end.residual ? normal + added[i].at[e] : normal, slope);
+                    sum[e] += result.at[e];
+                    products[e] = multiply_add(result.at[e], x[i].at[e] - by[e].centre, products[e]);
+                }
+                write_run<T, RUN>(to.out + at[i], result, left, to.aligned);
+            }
+        }
+#pragma unroll
+        for (int e = 0; e < RUN; ++e) share(room, c + e, sum[e], products[e]);
+    }
+    __syncthreads();
+    double found[2] = {0, 0};
+    for (int w = 0; w < Tally::WARPS_DOWN && of.inside; ++w)
+        for (int s = 0; s < 2; ++s) found[s] += room.sums[s][w][threadIdx.x];
+    sum_blocks(found, of, end.meeting, (int)numbers.together, &room.last, [&](int64 c, const double* sums) {
+        keep_gradients(end.gradients, c, of.channels, sums, end.mean, end.inverse_std);
+    });
+}
+
+// -- A block's end ------------------------------------------------------------------------------------------------------
+
+// What a kernel's results end with, by the side that it computes: true of a convolution, false of an input gradient.
+template <bool FORWARD, class T>
+struct Ending {
+    using Tensors = ForwardEnd<T>;
+    using Numbers = ForwardNumbers;
+};
+template <class T>
+struct Ending<false, T> {
+    using Tensors = GradientEnd<T>;
+    using Numbers = GradientNumbers;
+};
+
+// `shift`: what a row's place leaves out of an image of the same sizes.
+template <class Tally, class T>
+__device__ __forceinline__ void end_tile(Tally& sums, const Target<T>& to, const T* bias, int64, const Gather& g,
+                                         const TilePlace& place, const ForwardEnd<T>& end, const ForwardNumbers& numbers,
+                                         void* shared) {
+    write_tile(sums, to, bias);
+    if (end.meeting.partial)
+        measure(sums, to, g, place, end, numbers, *static_cast<EndRoom<Tally, T>*>(shared));
+}
+template <class Tally, class T>
+__device__ __forceinline__ void end_tile(Tally& sums, const Target<T>& to, const T* bias, int64 shift, const Gather& g,
+                                         const TilePlace& place, const GradientEnd<T>& end, const GradientNumbers& numbers,
+                                         void* shared) {
+    if (!end.meeting.partial || !Tally::HELD) write_tile(sums, to, bias);
+    if (end.meeting.partial)
+        pass_back(sums, to, shift, g, place, end, numbers, *static_cast<EndRoom<Tally, T>*>(shared));
+}

@@ -1,0 +1,82 @@
+"""NormConvolutions: convolutions of the CUDA engine that do at their end what a BatchNorm beside them needs.
+
+Where a plan's kernel cannot (its sums are split, or it is of another kind), a pass of its own does it, or nobody does.
+"""
+
+from __future__ import annotations
+
+from alpha import bands
+from alpha.conv.problem import FORWARD, INPUT_GRAD
+from alpha.cu32.conv.endings import MeasuredEnding, PastEnding
+from alpha.cu32.conv.problem import Call
+from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias
+from alpha.cu32.norm_sums import NormSumOperations
+from alpha.cu32.normalisation import is_aligned
+from alpha.dtypes import is_stored
+from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
+from alpha.geometry import Geometry
+from alpha.records import Normalised, NormGradients
+from alpha.tensor import Tensor
+
+
+class NormConvolutions(ConvolutionOperations, NormSumOperations):
+    """A BatchNorm behind a convolution, and one before it."""
+
+    def measures_convolutions(self, x: Tensor) -> bool:
+        return not is_stored(x.dtype)
+
+    def conv2d_measured(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        running: RunningStatistics,
+        eps: float,
+    ) -> tuple[Tensor, BatchNormState]:
+        if bands.middle(geometry, True) is not None:
+            y = self.conv2d(x, w, bias, geometry, groups)
+            return y, self.batch_norm_state(y, running, eps)
+        x, w = self._image(x), self.dense(w, range(4))
+        out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
+        check_operands(x, out, w, geometry, groups)
+        state = self.empty_state(out.shape[3], True)
+        ending = MeasuredEnding(running, eps, state, out.numel() // max(1, out.shape[3]))
+        call = Call(x, w, out, dense_bias(self, bias), ending)
+        MACS["conv2d"] = self._compute(FORWARD, call, geometry, groups)
+        if not ending.taken:
+            return out, self.batch_norm_state(out, running, eps)
+        for kept in running.tensors:
+            kept.storage.touch()
+        return out, state
+
+    def conv2d_input_grad_past(
+        self,
+        dy: Tensor,
+        w: Tensor,
+        geometry: Geometry,
+        groups: int,
+        before: tuple[Normalised, Tensor | None],
+        accumulate: Tensor | None = None,
+    ) -> tuple[Tensor, NormGradients | None]:
+        (x, epilogue, state), residual = before
+        if bands.middle(geometry, False) is not None or not _lie_alike(x, residual, accumulate):
+            return self.conv2d_input_grad(dy, w, geometry, groups, accumulate=accumulate), None
+        dy, w = self._image(dy), self.dense(w, range(4))
+        out = self.empty(x.shape, x.dtype, IMAGE_ORDER) if accumulate is None else accumulate
+        check_operands(out, dy, w, geometry, groups)
+        found = self._empty_gradients(x)
+        dense = Epilogue(self._optional(epilogue.weight), self._optional(epilogue.bias), epilogue.slope)
+        ending = PastEnding(x, residual, dense, state, found)
+        call = Call(dy, w, out, None, ending)
+        MACS["conv2d_input_grad"] = self._compute(INPUT_GRAD, call, geometry, groups, accumulate is not None)
+        return out, found if ending.taken else None
+
+
+def _lie_alike(x: Tensor, *others: Tensor | None) -> bool:
+    """Whether images, those that there are, lie as an input gradient is written: dense, and where packs may be read."""
+    return all(
+        one is None or (one.shape == x.shape and one.is_contiguous(IMAGE_ORDER) and is_aligned(one))
+        for one in (x, *others)
+    )

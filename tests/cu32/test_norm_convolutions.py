@@ -1,0 +1,360 @@
+"""Convolutions that do at their end what a BatchNorm beside them needs: the same results as passes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn, optim
+from alpha.cu32 import normalisation, planner
+from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv import endings
+from alpha.cu32.norm_convolutions import NormConvolutions
+from alpha.engine import BatchNormState, Epilogue, RunningStatistics
+from alpha.nn import functional as F
+from alpha.nn.fusion import conv_bn
+from alpha.records import Normalised
+from tests.cu32.test_patch_tiles import CASES, Case
+
+Array = np.ndarray[Any, Any]
+
+MANY = Case(35, (11, 10), 16, 20)
+"""So many rows that the sums of tiles are added in groups."""
+FLAT = Case(3, (9, 8), 3, 20, (5, 5), (2, 2), (2, 2))
+"""Few channels, whose taps and channels are one sum."""
+ODD = Case(4, (5, 7), 5, 7, (3, 2), (1, 2), (1, 0))
+"""Channels that fill no vector."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """By what kernel a convolution is computed."""
+
+    algorithm: str
+    tile: tuple[int, int]
+    precision: str = "highest"
+    dtype: str = "float32"
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}-{self.tile[0]}x{self.tile[1]}-{self.dtype}"
+
+
+TILES = [(128, 128), (128, 64), (64, 64), (128, 32), (64, 32)]
+GATHERED = [Way("tiles", tile) for tile in TILES]
+DOUBLE = Way("tiles", (64, 64), dtype="float64")
+THREEFOLD = [Way("threefold", tile) for tile in TILES[:3]]
+ROUNDED = [Way("tensor_cores", tile, "high") for tile in TILES[:3]]
+PATCHES = [Way("patches", tile, "high") for tile in ((256, 128), (256, 64), (128, 128))]
+ALL = [*GATHERED, DOUBLE, *THREEFOLD, *ROUNDED, *PATCHES]
+
+WAYS = [GATHERED[2], DOUBLE, THREEFOLD[2], ROUNDED[2], PATCHES[1]]
+"""A tile of each kernel, for many cases; the others' are tried with one."""
+
+PAIRS = [(way, MANY) for way in ALL]
+PAIRS += [(way, case) for way in WAYS for case in CASES[:5]]
+PAIRS += [(way, case) for way in (GATHERED[0], DOUBLE) for case in (FLAT, ODD)]
+PAIRS += [(PATCHES[2], case) for case in CASES[5:]]
+IDS = [f"{way}-{number}" for number, (way, _) in enumerate(PAIRS)]
+
+
+@contextmanager
+def taking(way: Way) -> Iterator[None]:
+    """Within it convolutions are computed in that way, in one part."""
+    before = alpha.get_float32_precision()
+    alpha.set_float32_precision(way.precision)
+    try:
+        with planner.use(way.algorithm, tile=way.tile, parts=1):
+            yield
+    finally:
+        alpha.set_float32_precision(before)
+
+
+def bound(way: Way) -> float:
+    """Of a sum, relative to the sum of its terms' sizes: each is rounded some twenty times, here and in the oracle."""
+    return 20 * float(np.finfo(way.dtype).eps)
+
+
+@pytest.mark.parametrize(("way", "case"), PAIRS, ids=IDS)
+def test_statistics(cu32: DeviceEngine, way: Way, case: Case) -> None:
+    """Of channels far from 0 too; the result itself keeps its bits."""
+    shift = 1000.0
+    rng = np.random.default_rng(5)
+    x, w = (
+        cu32.from_numpy(rng.standard_normal(shape).astype(way.dtype))
+        for shape in (
+            (case.images, *case.size, case.inside),
+            (case.outside, *case.filter, case.inside // case.groups),
+        )
+    )
+    bias = shift * rng.integers(0, 2, case.outside) + rng.standard_normal(case.outside)
+    bias = cu32.from_numpy(bias.astype(way.dtype))
+    mean, var = (cu32.from_numpy(rng.uniform(1, 2, case.outside).astype(way.dtype)) for _ in range(2))
+    running = RunningStatistics(mean, var, 0.3, cu32.from_numpy(np.array(4)))
+    kept = [one.numpy().astype(np.float64) for one in (mean, var)]
+    with taking(way):
+        plain = cu32.conv2d(x, w, bias, case.geometry, case.groups).numpy()
+        taken = []
+        original = endings.MeasuredEnding.arguments
+
+        def arguments(self: endings.MeasuredEnding, *others: Any) -> Any:
+            taken.append(others[1:])
+            return original(self, *others)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(endings.MeasuredEnding, "arguments", arguments)
+            y, state = cu32.conv2d_measured(x, w, bias, case.geometry, case.groups, running, 1e-5)
+    assert len(taken) == 1  # by the convolution's own kernel
+    assert np.array_equal(y.numpy(), plain)
+    rows = plain.astype(np.float64).reshape(-1, case.outside)
+    deviation = np.abs(rows - rows.mean(0)).max(0)  # what the kernels' sums are of, at most twice that
+    assert (np.abs(state.mean.numpy() - rows.mean(0)) <= bound(way) * deviation + 1e-12 * shift).all()
+    found = 1 / state.inverse_std.numpy() ** 2 - 1e-5
+    assert (np.abs(found - rows.var(0)) <= bound(way) * deviation**2 + 1e-9 * shift * deviation).all()
+    unbiased = rows.var(0) * len(rows) / (len(rows) - 1)
+    for got, before, new in zip((mean, var), kept, (rows.mean(0), unbiased), strict=True):
+        np.testing.assert_allclose(got.numpy(), 0.7 * before + 0.3 * new, rtol=1e-5, atol=1e-6)
+    assert running.batches is not None
+    assert running.batches.item() == 5
+
+
+def test_sums_of_tiles_are_added_in_groups(cu32: DeviceEngine) -> None:
+    rows = MANY.images * np.prod(MANY.geometry.output)
+    assert rows > 64 * endings.LEAST_TOGETHER
+
+
+@pytest.mark.parametrize("more", ["", "residual", "accumulate", "both"])
+@pytest.mark.parametrize(("way", "case"), PAIRS, ids=IDS)
+def test_gradients(cu32: DeviceEngine, way: Way, case: Case, more: str) -> None:
+    """The gradient past the activation, and the sums, are those of passes behind the input gradient."""
+    slope = {"": 0.2, "residual": 0.0, "accumulate": None, "both": 0.1}[more]
+    rng = np.random.default_rng(6)
+
+    def drawn(*shape: int) -> Any:
+        return cu32.from_numpy(rng.standard_normal(shape).astype(way.dtype))
+
+    dy = drawn(case.images, *case.geometry.output, case.outside)
+    w = drawn(case.outside, *case.filter, case.inside // case.groups)
+    shape = (case.images, *case.size, case.inside)
+    x, residual, there = (_image(cu32, drawn(*shape)) for _ in range(3))
+    state = BatchNormState(
+        *[cu32.from_numpy(rng.uniform(0.5, 2, case.inside)) for _ in range(2)],
+        training=True,
+    )
+    epilogue = Epilogue(drawn(case.inside), drawn(case.inside), slope)
+    added = residual if more in ("residual", "both") else None
+    accumulate = there if more in ("accumulate", "both") else None
+    with taking(way):
+        plain = cu32.conv2d_input_grad(dy, w, case.geometry, case.groups)
+        if accumulate is not None:
+            plain = cu32.elementwise("add", accumulate, plain)
+        before = Normalised(x, epilogue, state), added
+        g, found = cu32.conv2d_input_grad_past(dy, w, case.geometry, case.groups, before, accumulate)
+    if not case.inside % 4:
+        assert found is not None
+    if found is None:
+        return
+    dx = cu32.batch_norm_summed_grad(g, x, epilogue, state, found, False)
+    wanted = cu32.batch_norm_remade_grad(plain, x, added, epilogue, state, added is not None)
+    for got, right in zip((dx, found.weight, found.bias), wanted, strict=False):
+        ours, theirs = (one.numpy().astype(np.float64) for one in (got, right))
+        assert np.abs(ours - theirs).max() <= 4 * bound(way) * max(1, np.abs(theirs).max())
+    if added is not None and slope is not None:
+        np.testing.assert_allclose(g.numpy(), wanted[3].numpy(), rtol=1e-5, atol=1e-5)
+
+
+def _image(engine: DeviceEngine, x: Any) -> Any:
+    """The same in the engine's order of images."""
+    from alpha.engine import IMAGE_ORDER
+
+    return engine.dense(x, IMAGE_ORDER)
+
+
+# -- in training -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called, has BatchNorms take passes of their own, as they would without this."""
+    return lambda: monkeypatch.setattr(NormConvolutions, "measures_convolutions", lambda self, x: False)
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tensors too take the way of large ones."""
+    monkeypatch.setattr(normalisation, "REMADE_FROM", 0)
+
+
+class Net(nn.Module):
+    """Residual blocks, a shortcut with a BatchNorm, and layers in a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.LeakyReLU(0.1))
+        self.blocks = nn.Sequential(
+            nn.models.resnet.BasicBlock(8, 8, 1, "leaky_relu", 3),
+            nn.models.resnet.BasicBlock(8, 12, 2, "relu", 1),
+        )
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x: Any) -> Any:
+        return self.fc(self.blocks(self.stem(x)).mean((1, 2)))
+
+
+def trained(engine: DeviceEngine, capture: bool = False) -> dict[str, Array]:
+    """Losses, weights and buffers after four steps in float64."""
+    alpha.manual_seed(1)
+    net = Net().to(engine).double().train()
+    optimizer = optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    rng = np.random.default_rng(2)
+    x = alpha.tensor(rng.standard_normal((6, 9, 10, 3)), engine=engine)
+    y = alpha.tensor(rng.integers(0, 5, 6), engine=engine)
+
+    def step(x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    run = alpha.graph(step) if capture else step
+    losses = np.array([run(x, y).item() for _ in range(4)])
+    return {"losses": losses, **{name: one.numpy() for name, one in net.state_dict().items()}}
+
+
+@pytest.mark.parametrize("capture", [False, True], ids=["eager", "captured"])
+def test_training(cu32: DeviceEngine, apart: Callable[[], None], capture: bool) -> None:
+    """Rounding alone tells the two apart."""
+    ours = trained(cu32, capture)
+    apart()
+    theirs = trained(cu32)
+    for name, value in theirs.items():
+        np.testing.assert_allclose(ours[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def layers(engine: DeviceEngine) -> tuple[Any, Any, Any, Any]:
+    """A convolution, a BatchNorm behind it, a convolution of that, and images."""
+    alpha.manual_seed(3)
+    first, norm, second = nn.Conv2d(4, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 4, 3)
+    for layer in (first, norm, second):
+        layer.to(engine).double().train()
+    x = alpha.tensor(np.random.default_rng(4).standard_normal((3, 7, 6, 4)), engine=engine)
+    return first, norm, second, x
+
+
+def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each input gradient behind a BatchNorm took part of its work, as they come."""
+    found = []
+    original = NormConvolutions.conv2d_input_grad_past
+
+    def past(self: NormConvolutions, *arguments: Any, **options: Any) -> Any:
+        result = original(self, *arguments, **options)
+        found.append(result[1] is not None)
+        return result
+
+    monkeypatch.setattr(NormConvolutions, "conv2d_input_grad_past", past)
+    return found
+
+
+def gradients(*tensors: Any) -> list[Array]:
+    return [one.grad.numpy() for one in tensors]
+
+
+def test_a_gradient_that_is_looked_at_is_the_one_before_the_activation(
+    cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, norm, second, x = layers(cu32)
+    found = handed_over(monkeypatch)
+    parameters = (*first.parameters(), *norm.parameters(), *second.parameters())
+    second(conv_bn(first, norm, x, activation="relu")).square().sum().backward()
+    assert found == [True]
+    plain = gradients(*parameters)
+    for look in ("hook", "retain"):
+        seen: list[Any] = []
+        for one in parameters:
+            one.grad = None
+        y = conv_bn(first, norm, x, activation="relu")
+        if look == "hook":
+            y.register_hook(seen.append)
+        else:
+            y.retain_grad()
+        second(y).square().sum().backward()
+        gradient = seen[0] if look == "hook" else y.grad
+        assert (gradient.numpy()[y.detach().numpy() == 0] != 0).any()
+        for ours, theirs in zip(gradients(*parameters), plain, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    assert found == [True]
+
+
+def test_the_last_of_several_contributions_completes_a_gradient(
+    cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, apart: Callable[[], None]
+) -> None:
+    """Whichever of the functions that took the result is the last one in backward."""
+    found = handed_over(monkeypatch)
+    results = []
+    for fused in (True, False):
+        if not fused:
+            apart()
+        first, norm, second, x = layers(cu32)
+        y = conv_bn(first, norm, x, activation="relu")
+        a, b = second(y), second(y)  # the one that was called first runs last
+        (a.square().sum() + (b * b * b).sum()).backward()
+        y = conv_bn(first, norm, x, activation="relu")
+        other = alpha.ones(y.shape, dtype=y.dtype, engine=cu32).requires_grad_()
+        a, b = second(y), y + other  # what arrives from the sum belongs to the other term too
+        (a.square().sum() + (b * b).sum()).backward()
+        y = conv_bn(first, norm, x, activation="relu")
+        b = (y * 0.5).sum()  # here this is the last one
+        (second(y).square().sum() + b).backward()
+        results.append(gradients(*first.parameters(), *norm.parameters(), *second.parameters()))
+    assert found == [True]
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-11)
+
+
+def test_backward_twice(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, norm, second, x = layers(cu32)
+    found = handed_over(monkeypatch)
+    loss = second(conv_bn(first, norm, x, activation="relu")).square().sum()
+    loss.backward(retain_graph=True)
+    once = gradients(*first.parameters())
+    loss.backward(retain_graph=True)
+    assert found == [True, True]
+    for twice, one in zip(gradients(*first.parameters()), once, strict=True):
+        np.testing.assert_allclose(twice, 2 * one, rtol=1e-12, atol=1e-12)
+
+
+def test_second_gradients(cu32: DeviceEngine, apart: Callable[[], None]) -> None:
+    """The graph of the first ones has them as they are without this."""
+    results = []
+    for fused in (True, False):
+        if not fused:
+            apart()
+        first, norm, second, x = layers(cu32)
+        loss = second(conv_bn(first, norm, x, activation="leaky_relu")).square().sum()
+        (dw,) = alpha.autograd.grad(loss, first.weight, create_graph=True)
+        dw.square().sum().backward()
+        results.append([dw.detach().numpy(), *gradients(*first.parameters(), *norm.parameters())])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("wrong", ["residual", "weight", "one value"])
+def test_what_batch_norm_refuses_leaves_its_statistics_as_they_were(cu32: DeviceEngine, wrong: str) -> None:
+    first, norm, _, x = layers(cu32)
+    residual = None
+    if wrong == "residual":
+        residual = alpha.ones((3, 7, 5, 8), engine=cu32).double()
+    elif wrong == "weight":
+        norm.weight = nn.Parameter(alpha.ones((8,), engine=cu32))
+    else:
+        x = x[:1, :1, :1]
+    with pytest.raises((alpha.errors.ShapeError, alpha.errors.DtypeError)):
+        conv_bn(first, norm, x, residual)
+    assert norm.num_batches_tracked.item() == 0
+    assert not norm.running_mean.numpy().any()
