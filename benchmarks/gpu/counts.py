@@ -1,10 +1,11 @@
 """``python -m benchmarks.gpu.counts``: what a training step of the paper's ResNet18 asks of a GPU, counted without one.
 
 On a driver that does nothing (``benchmarks.gpu.idle``) the step's Python runs as on an H200. Counted are its launches,
-its memory, eager and captured, and bytes: those of BatchNorm's passes, those that convolutions read through the second
-cache by their tiles, and those of the parts of split sums. The time of its Python is measured. The time of its
-convolutions is the planner's prediction; that of a step has the products', and of other kernels the time in which their
-tensors pass through memory, and their starts. Shares of the main loops are those of ``alpha/cu32/kernels/LOOPS.md``.
+its memory, eager and captured, and bytes: those of BatchNorm's passes and of what convolutions read for it at their
+ends, those that convolutions read through the second cache by their tiles, and those of the parts of split sums. The
+time of its Python is measured. The time of its convolutions is the planner's prediction; that of a step has the
+products', and of other kernels, and of convolutions' ends, the time in which their tensors pass through memory, and
+starts. Shares of the main loops are those of ``alpha/cu32/kernels/LOOPS.md``.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ LOOPS = {
 
 PLANNED = ("conv", "depthwise", "few_", "gemm", "parts")
 """Beginnings of the names of kernel files whose launches are in the planner's predictions."""
+
+OPERANDS = 4
+"""Tensors of a convolution's launch, before those that its end takes."""
 
 ADAM_PASSES = 7
 """Passes of Adam over the parameters: these, and both moments, are read and written, gradients read."""
@@ -149,6 +153,12 @@ def _watch(engine: Any, counted: Counted) -> None:
             nbytes = ADAM_PASSES * 4 * counted.parameters if source.name == "optimizers" else sum(tensors)
             counted.others_ms += chip.milliseconds(nbytes / (chip.memory * chip.multiprocessors))
 
+    def ending(tensors: Any) -> None:
+        """What a convolution reads at its end for a BatchNorm comes on top of its prediction."""
+        nbytes = sum(one.nbytes for one in tensors if isinstance(one, Tensor) and one.ndim > 2)
+        counted.normalisation += nbytes
+        counted.others_ms += chip.milliseconds(nbytes / (chip.memory * chip.multiprocessors))
+
     def planned(*arguments: Any) -> Any:
         plan = chosen(*arguments)
         if isinstance(plan, TilePlan) and plan.problem.operator != "matmul":
@@ -163,6 +173,8 @@ def _watch(engine: Any, counted: Counted) -> None:
         passing(launch.source, tensors)
         if launch.source.name == "normalisation" and launch.kernel != "channel_sums":
             counted.normalisation += sum(one.nbytes for one in tensors if isinstance(one, Tensor) and one.ndim > 2)
+        elif launch.source.name.startswith("conv"):
+            ending(tensors[OPERANDS:])
         elif launch.kernel.startswith("sum_parts"):
             counted.parts += 2 * sum(one.nbytes for one in tensors if isinstance(one, Storage))
         run(launch, tensors, *numbers)
