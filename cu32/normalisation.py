@@ -226,7 +226,7 @@ class NormalisationOperations(DeviceEngine):
         return Tensor(self.allocate(x.numel() * x.dtype.itemsize), 0, x.shape, x.strides, x.dtype)
 
     def empty_state(self, channels: int, training: bool) -> BatchNormState:
-        """Of a BatchNorm, to be filled in. In float64: the mean's rounding alone would show where it is large."""
+        """The statistics of a BatchNorm, to be filled in, in float64: the rounding of a large mean would show."""
         return BatchNormState(self.empty((channels,), float64), self.empty((channels,), float64), training)
 
     def _optional(self, vector: Tensor | None) -> Tensor | None:

@@ -76,13 +76,13 @@ def taking(way: Way) -> Iterator[None]:
 
 
 def bound(way: Way) -> float:
-    """Of a sum, relative to the sum of its terms' sizes: each is rounded some twenty times, here and in the oracle."""
+    """The error of a sum, relative to its terms' sizes: each is rounded some twenty times, here and in the oracle."""
     return 20 * float(np.finfo(way.dtype).eps)
 
 
 @pytest.mark.parametrize(("way", "case"), PAIRS, ids=IDS)
 def test_statistics(cu32: DeviceEngine, way: Way, case: Case) -> None:
-    """Of channels far from 0 too; the result itself keeps its bits."""
+    """Channels far from 0 lose nothing; the result itself keeps its bits."""
     shift = 1000.0
     rng = np.random.default_rng(5)
     x, w = (
