@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from alpha import testing as testing
     from alpha import utils as utils
     from alpha.amp import autocast as autocast
+    from alpha.amp import get_autocast_dtype as get_autocast_dtype
+    from alpha.amp import is_autocast_enabled as is_autocast_enabled
     from alpha.autograd.checkpoints import checkpoint as checkpoint
     from alpha.func import vmap as vmap
 
@@ -185,8 +187,8 @@ _PACKAGES = (
 
 def __getattr__(name: str) -> Any:
     """Packages that are loaded when first used."""
-    if name == "autocast":
-        return importlib.import_module("alpha.amp").autocast
+    if name in ("autocast", "get_autocast_dtype", "is_autocast_enabled"):
+        return getattr(importlib.import_module("alpha.amp"), name)
     if name == "checkpoint":
         return importlib.import_module("alpha.autograd.checkpoints").checkpoint
     if name == "vmap":

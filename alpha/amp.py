@@ -1,4 +1,4 @@
-"""Mixed precision's tools, as ``torch.amp`` has them: ``GradScaler``, and an ``autocast`` that is switched off."""
+"""Mixed precision's tools, as ``torch.amp`` has them: ``autocast`` and ``GradScaler``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ContextDecorator
 from typing import Any, Self
 
+from alpha import casts, dtypes
 from alpha.arguments import flag, number, whole
 from alpha.autograd import no_grad
 from alpha.changes import deferred_interrupts
@@ -15,29 +16,91 @@ from alpha.functions.elementwise import isfinite, mul
 from alpha.functions.extremes import all as all_of
 from alpha.tensor import Tensor
 
-__all__ = ["GradScaler", "autocast"]
+__all__ = ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled"]
 
 
 class autocast(ContextDecorator):
-    """A ``with`` block or a decorator that casts nothing, for scripts that switch it off by ``enabled=False``.
+    """A ``with`` block or a decorator in which products compute in a lower precision. arXiv 1710.03740.
 
-    ArgumentError where it is not switched off: there is no mixed precision here.
+    Products (``matmul``, ``linear``, convolutions, attention, recurrent layers) cast their floats to ``dtype``; what
+    loses digits (sums, softmax, norms, losses, ``exp``, ``log`` and their like) casts halves to float32, as does
+    ``batch_norm``, whose result has its input's dtype; everything else takes its arguments as they come, and the wider
+    of two dtypes. The lists are those of PyTorch on GPUs, on every engine. Float64 and integers are never cast.
+    Parameters stay float32 and their gradients arrive in float32. A parameter's cast is made once in the outermost
+    block, unless it is changed.
+
+    Args:
+        device_type: ``"cpu"`` or ``"cuda"``: whose tensors are cast; None: everyone's. A dtype may stand here, first.
+        dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 on GPUs, as in PyTorch.
+        enabled: whether anything is cast.
+        cache_enabled: whether casts of parameters are kept.
+
+    Raises:
+        ArgumentError: for another kind of device, or another dtype.
     """
 
     def __init__(
-        self, device_type: Any = None, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None
+        self,
+        device_type: Any = None,
+        dtype: dtypes.DtypeLike = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
     ) -> None:
-        if flag("autocast", "enabled", enabled):
-            raise ArgumentError(
-                "[autocast] expected enabled=False, got True: there is no mixed precision here; cast the module and "
-                "its input, as in net.to(alpha.bfloat16), or leave the block out"
-            )
+        if not (device_type is None or device_type in _KINDS) and dtype is None:
+            device_type, dtype = None, device_type
+        if device_type is not None and device_type not in _KINDS:
+            raise ArgumentError(f'[autocast] expected device_type "cpu" or "cuda", got {described(device_type)}')
+        self._kinds = _KINDS if device_type is None else (device_type,)
+        self._dtype = None if dtype is None else _lower(dtype)
+        self._enabled = flag("autocast", "enabled", enabled)
+        self._keeps = True if cache_enabled is None else flag("autocast", "cache_enabled", cache_enabled)
+        self._before: list[casts.Casts] = []
 
     def __enter__(self) -> Self:
+        chosen = casts.THREAD.casts._asdict() | {"keeps": self._keeps}
+        for kind in self._kinds:
+            chosen[_FIELDS[kind]] = (self._dtype or _DEFAULTS[kind]) if self._enabled else None
+        self._before.append(casts.enter(self, casts.Casts(**chosen)))
         return self
 
     def __exit__(self, *error: object) -> None:
-        return None
+        casts.leave(self, self._before.pop())
+
+
+_KINDS = ("cpu", "cuda")
+_FIELDS = {"cpu": "on_host", "cuda": "on_gpu"}
+_DEFAULTS = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
+
+
+def _lower(dtype: dtypes.DtypeLike) -> dtypes.DType:
+    """A dtype of half of float32's bytes; ArgumentError for another."""
+    found = dtypes.as_dtype(dtype, "autocast")
+    if not dtypes.is_float(found) or found.itemsize >= dtypes.default_float.itemsize:
+        raise ArgumentError(f"[autocast] expected dtype bfloat16 or float16, got {found}")
+    return found
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Whether this thread is in a block that casts tensors of a kind of devices; by default of any."""
+    kinds = _KINDS if device_type is None else (device_type,)
+    return any(getattr(casts.THREAD.casts, _field("is_autocast_enabled", kind)) is not None for kind in kinds)
+
+
+def get_autocast_dtype(device_type: str) -> dtypes.DType:
+    """The dtype that products on a kind of devices are cast to, now or in a block that names none."""
+    found = getattr(casts.THREAD.casts, _field("get_autocast_dtype", device_type))
+    return _DEFAULTS[device_type] if found is None else found  # type: ignore[no-any-return]
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether ``autocast`` knows a kind of devices."""
+    return device_type in _KINDS
+
+
+def _field(function: str, kind: Any) -> str:
+    if kind not in _KINDS:
+        raise ArgumentError(f'[{function}] expected device_type "cpu" or "cuda", got {described(kind)}')
+    return _FIELDS[kind]
 
 
 class GradScaler:

@@ -300,7 +300,7 @@ class Module(Hooked):
         """Moves parameters and buffers to a device, casts them to a dtype, or both; returns self.
 
         Arguments as for ``Tensor.to``. The Parameter objects stay the same, so an optimizer that holds them goes on
-        working. A dtype, float32 or float64, changes floating-point tensors alone; a memory format those that have as
+        working. A dtype of floats changes floating-point tensors alone; a memory format those that have as
         many axes as it. An error or an interrupt finds all as before or all as after.
         """
         state.move((*self.parameters(), *self.buffers()), state.destination(target, options))
@@ -313,6 +313,14 @@ class Module(Hooked):
     def double(self) -> Self:
         """``to(alpha.float64)``; returns self."""
         return self.to(dtypes.float64)
+
+    def half(self) -> Self:
+        """``to(alpha.float16)``; returns self."""
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """``to(alpha.bfloat16)``; returns self."""
+        return self.to(dtypes.bfloat16)
 
     def cpu(self) -> Self:
         """``to("cpu")``; returns self."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from alpha import random
+from alpha import casts, random
 from alpha.arguments import flag
 from alpha.autograd.composing import Alias
 from alpha.autograd.function import Edge, Function, newest, note_of
@@ -48,7 +48,7 @@ def checkpoint(
         return function(*args, **kwargs)
     node = Recomputed()
     node.state = random.get_state() if preserve_rng_state else None
-    node.function, node.options = function, kwargs
+    node.function, node.options, node.casts = function, kwargs, casts.THREAD.casts
     return node.first(args, keep_result)
 
 
@@ -73,6 +73,7 @@ class Recomputed(Function):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]  # but for the tensors, in whose places stands None
     options: dict[str, Any]
+    casts: casts.Casts  # what autocast said in the first call
     places: tuple[int, ...]  # of the tensors among the arguments
     outside: tuple[Edge, ...]  # where else gradients go: what the function reads beside its arguments
     _second: _Call | None = None  # the second call, where the result was asked for before backward comes here
@@ -145,12 +146,14 @@ class Recomputed(Function):
     def _called_again(self, inner: list[Tensor]) -> _Call:
         """The second call of the function."""
         since, now = newest(), random.get_state()
+        before = casts.enter(self, self.casts._replace(keeps=False))
         try:
             if self.state is not None:
                 random.set_state(self.state)
             with enable_grad():
                 output = self._called(inner)
         finally:
+            casts.leave(self, before)
             random.set_state(now)
         results = output if isinstance(output, tuple) else (output,)
         if [x.shape for x in results] != [shape for shape, *_ in self._outputs]:

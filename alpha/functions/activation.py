@@ -12,6 +12,7 @@ from alpha.autograd import Function
 from alpha.errors import ArgumentError, ShapeError, described
 from alpha.expressions import symbols
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_float32
 from alpha.functions.elementwise import cast, exp, gt, le, log1p, lt, maximum, sigmoid, square, tanh, where
 from alpha.functions.operands import call, check_float, check_tensor
 from alpha.functions.piecewise import of_floats
@@ -193,6 +194,7 @@ def _softplus_gradient(grad: Any, x: Any, beta: Any, threshold: Any) -> Any:
     return where(gt(z, threshold), grad, grad * (where(z < 0, small, 1) / (small + 1))), None, None
 
 
+@in_float32
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * x)) / beta, without overflow; where beta * x is above the threshold it is x."""
     _check("softplus", input)
@@ -317,6 +319,7 @@ class Softmax(Function):
         return grad - exp(y) * total if self.log else y * (grad - total)
 
 
+@in_float32
 def softmax(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow, in another dtype if one is given.
 
@@ -335,6 +338,7 @@ def softmin(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | Non
     return _along("softmin", -input, dim, False)
 
 
+@in_float32
 def log_softmax(input: Tensor, dim: int | None = None, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """x - log(sum(exp(x))) along an axis, without overflow, in another dtype if one is given.
 

@@ -15,6 +15,7 @@ from alpha.expressions import symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
 from alpha.expressions.graph import FLOAT, NUMBER
 from alpha.expressions.operations import program_of
+from alpha.functions.autocasting import in_float32
 from alpha.functions.casting import cast
 from alpha.functions.complex_arithmetic import of_complex
 from alpha.functions.operands import Number, TensorLike, common_dtype, compute, is_bool, operands, python_number
@@ -247,6 +248,7 @@ def fmod(input: TensorLike, other: TensorLike) -> Tensor:
 # -- powers ------------------------------------------------------------------------------------------------------
 
 
+@in_float32
 def pow(input: TensorLike, exponent: TensorLike) -> Tensor:
     """input ** exponent, broadcast; ArgumentError for an integer to a negative integer power."""
     simpler = _POWERS.get(exponent) if type(exponent) in (int, float) else None

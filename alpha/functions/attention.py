@@ -14,6 +14,7 @@ from alpha.autograd.composing import by_formula
 from alpha.dtypes import is_bool
 from alpha.errors import ArgumentError, DtypeError, GraphError, ShapeError, described
 from alpha.functions import creation
+from alpha.functions.autocasting import lowered
 from alpha.functions.elementwise import where
 from alpha.functions.linalg import matmul
 from alpha.functions.nothing import nothing
@@ -77,6 +78,7 @@ def _with_batch(*tensors: Tensor) -> list[Tensor]:
     return [x if x.shape[:-2] == batch else broadcast_view(x, (*batch, *x.shape[-2:])) for x in tensors]
 
 
+@lowered
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -15,6 +15,7 @@ from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
 from alpha.functions import elementwise
 from alpha.functions.activation import log_softmax, softmax
+from alpha.functions.autocasting import in_float32
 from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.indexing import Gather, one_hot
@@ -150,6 +151,7 @@ def _expected(log_p, target, weight, smoothing, share):  # type: ignore[no-untyp
     return -log_p * (target * (1 - smoothing) + share) * weight
 
 
+@in_float32
 @of_images("input", "target", moves=False)
 def cross_entropy(
     input: Tensor,
@@ -242,6 +244,7 @@ def _of_probabilities(
     return total if reduction == "sum" else total / rows if rows else total * float("nan")
 
 
+@in_float32
 @of_images("input", moves=False)
 def nll_loss(
     input: Tensor,

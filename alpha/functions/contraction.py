@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha.arguments import Shape, one_axis, whole
 from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.autocasting import in_widest, lowered
 from alpha.functions.diagonals import diagonal
 from alpha.functions.elementwise import mul
 from alpha.functions.joining import stack
@@ -29,6 +30,7 @@ ELLIPSIS = "..."
 # -- einsum ------------------------------------------------------------------------------------------------------
 
 
+@lowered
 def einsum(equation: Any, *operands: Any) -> Tensor:
     """Sums of products over labelled axes: ``einsum("bij,bjk->bik", x, y)``.
 
@@ -212,6 +214,7 @@ def _wide(x: Tensor, labels: Labels, order: list[Any], lengths: dict[Any, int]) 
 # -- others ------------------------------------------------------------------------------------------------------
 
 
+@in_widest
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """Sums of products over axes: the last ``dims`` of a and the first of b, or those that two lists name in pairs."""
     check_tensor("tensordot", a, b)
@@ -248,6 +251,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return reshape(product, tuple([n * m for n, m in zip(left, right, strict=True)]))
 
 
+@in_widest
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors of three numbers along an axis, the first of length 3 unless named."""
     check_tensor("cross", input, other)

@@ -11,6 +11,7 @@ from alpha import dtypes
 from alpha.arguments import number, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.autocasting import lowered
 from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
@@ -130,6 +131,7 @@ class Conv2dWeightGradient(Function):
         return dx, Conv2dFunction.apply(x, dw, None, None, *self._kind, None) if self.needs[1] else None
 
 
+@lowered
 @of_images("input", "weight", "residual", axes=2)
 def conv2d(
     input: Tensor,
@@ -175,6 +177,7 @@ def conv2d(
     return result
 
 
+@lowered
 @of_images("input", "weight", axes=2)
 def conv_transpose2d(
     input: Tensor,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from alpha.arguments import whole
 from alpha.autograd import Function
+from alpha.functions.autocasting import lowered
 from alpha.functions.conv import (
     Conv2dFunction,
     ConvTranspose2dFunction,
@@ -45,6 +46,7 @@ Product = Callable[[Tensor, int, Tensor | None, Tensor | None], Tensor]
 # -- one axis ----------------------------------------------------------------------------------------------------
 
 
+@lowered
 @of_images("input", "weight", axes=1)
 def conv1d(
     input: Tensor,
@@ -71,6 +73,7 @@ def conv1d(
     return _sequence(Conv2dFunction.apply(_row(input), _row(weight), bias, None, geometry, groups, None))
 
 
+@lowered
 @of_images("input", "weight", axes=1)
 def conv_transpose1d(
     input: Tensor,
@@ -189,6 +192,7 @@ class Conv3dWeightGradient(Function):
         return dx, Conv3dFunction.apply(x, dw, None, *self._kind) if self.needs[1] else None
 
 
+@lowered
 @of_images("input", "weight", axes=3)
 def conv3d(
     input: Tensor,
@@ -216,6 +220,7 @@ def conv3d(
     return result
 
 
+@lowered
 @of_images("input", "weight", axes=3)
 def conv_transpose3d(
     input: Tensor,

@@ -10,6 +10,7 @@ from alpha import dtypes
 from alpha.arguments import as_array, flag, whole
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.autocasting import in_float32
 from alpha.functions.loss_arguments import check_float, reduction_of
 from alpha.functions.operands import call, check_tensor
 from alpha.functions.reduction import mean, sum
@@ -109,6 +110,7 @@ def _step(before: Array, skips: Array) -> Array:
     return _added(before, one, np.where(skips, two, -np.inf))
 
 
+@in_float32
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,

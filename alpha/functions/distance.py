@@ -9,6 +9,7 @@ import numpy as np
 from alpha.arguments import broadcast_shapes, flag, number, one_axis
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_float32
 from alpha.functions.elementwise import clamp, maximum, sqrt, where
 from alpha.functions.linalg import matmul
 from alpha.functions.lookups import index_select
@@ -41,6 +42,7 @@ def _cosine(dot, first, second, eps):  # type: ignore[no-untyped-def]
     return dot / (maximum(first, eps) * maximum(second, eps))
 
 
+@in_float32
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """sum(x1 * x2) / (max(|x1|, eps) * max(|x2|, eps)) along an axis of tensors that broadcast."""
     name = "cosine_similarity"
@@ -59,6 +61,7 @@ def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6,
     return norm(x1 - x2 + eps, p, -1, keepdim)
 
 
+@in_float32
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norms of the differences of each row of x1 (..., M, C) and each of x2 (..., N, C): (..., M, N).
 
@@ -107,6 +110,7 @@ def _between(x1: Tensor, x2: Tensor, p: float) -> Tensor:
     return norm(differences, p, -1) if x1.shape[-1] else sum(differences, -1)
 
 
+@in_float32
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-norms of the differences of all pairs i < j of rows of (N, C), in the order (0, 1), (0, 2), ..."""
     p = _checked_p("pdist", p)

@@ -8,6 +8,7 @@ from typing import Any
 from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_float32
 from alpha.functions.elementwise import exp, log, log1p, maximum, where
 from alpha.functions.loss_arguments import check_weight, of_one_shape, reduced, reduction_of, together
 from alpha.functions.shape import unsqueeze
@@ -77,6 +78,7 @@ def _is_no_probability(x):  # type: ignore[no-untyped-def]
     return where(x >= 0, where(x <= 1, 0.0, 1.0), 1.0)
 
 
+@in_float32
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -102,6 +104,7 @@ def binary_cross_entropy_with_logits(
     return reduced(_weighted_binary_cross_entropy, reduction, input, target, *factors)
 
 
+@in_float32
 def binary_cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -191,6 +194,7 @@ def _is_negative(x):  # type: ignore[no-untyped-def]
     return where(x < 0, 1.0, 0.0)
 
 
+@in_float32
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -213,6 +217,7 @@ def kl_div(
     return total / input.shape[0] if input.shape else total
 
 
+@in_float32
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,

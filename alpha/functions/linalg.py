@@ -14,6 +14,7 @@ from alpha.autograd import Function, enters_graph, leads_to_inference
 from alpha.autograd.composing import by_formula
 from alpha.errors import DtypeError, ShapeError
 from alpha.expressions.functions import GradientProgram, Trace, of_one_tensor, summed_to
+from alpha.functions.autocasting import in_widest, lowered
 from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.elementwise import mul
 from alpha.functions.matvec import Gemv, add_outer
@@ -205,6 +206,7 @@ def _row(x: Tensor) -> Tensor:
     return x.strided(x.offset, (1, *x.shape), (x.shape[0], *x.strides))
 
 
+@lowered
 def matmul(input: TensorLike, other: TensorLike) -> Tensor:
     """Matrix product, batch axes broadcast; a 1-D operand counts as a row (left) or a column (right).
 
@@ -287,6 +289,7 @@ def _check_dtypes(name: str, *tensors: Tensor) -> None:
             raise DtypeError(f"[{name}] expected tensors of one dtype, got {got}: cast one with .float() or .double()")
 
 
+@lowered
 def linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Callable[[Any], Any] | None = None
 ) -> Tensor:
@@ -329,6 +332,7 @@ def linear(
     return reshape(out, (*input.shape[:-1], weight.shape[0]))
 
 
+@in_widest
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """sum over i, j of input1[..., i] weight[o, i, j] input2[..., j], + bias[o]: (..., out).
 
@@ -364,6 +368,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return call(Outer, input, vec2) if enters_graph(input, vec2) else input.storage.engine.ger(input, vec2)
 
 
+@in_widest
 def dot(input: Tensor, tensor: Tensor) -> Tensor:
     """The sum of the products of two vectors' elements."""
     found: Tensor | None = DOT.launch_outside(input, tensor)

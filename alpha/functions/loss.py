@@ -9,6 +9,7 @@ from alpha.arguments import number
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
 from alpha.functions import elementwise
+from alpha.functions.autocasting import in_float32
 from alpha.functions.elementwise import where
 from alpha.functions.likelihood import softplus
 from alpha.functions.loss_arguments import of_one_shape, reduced, reduction_of, together
@@ -78,6 +79,7 @@ def _weighted_huber_error(x, target, weight, delta):  # type: ignore[no-untyped-
     return _huber_error(x, target, delta) * weight
 
 
+@in_float32
 def mse_loss(
     input: Tensor,
     target: Tensor,
@@ -97,6 +99,7 @@ def mse_loss(
     return _weighted("mse_loss", _weighted_squared_error, reduction, input, target, weight)
 
 
+@in_float32
 def l1_loss(
     input: Tensor,
     target: Tensor,
@@ -116,6 +119,7 @@ def l1_loss(
     return _weighted("l1_loss", _weighted_absolute_error, reduction, input, target, weight)
 
 
+@in_float32
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
@@ -135,6 +139,7 @@ def smooth_l1_loss(
     return reduced(_smooth_error, reduction, input, target, beta)
 
 
+@in_float32
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
@@ -178,6 +183,7 @@ def _hinge(x, target, margin):  # type: ignore[no-untyped-def]
     return where(target == 1, 0.0, elementwise.clamp(margin - x, 0.0)) + where(target == -1, 0.0, x)
 
 
+@in_float32
 def soft_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -190,6 +196,7 @@ def soft_margin_loss(
     return reduced(_soft_margin, reduction, *of_one_shape("soft_margin_loss", input, target))
 
 
+@in_float32
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,

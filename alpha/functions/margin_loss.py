@@ -10,6 +10,7 @@ from alpha.dtypes import int64, is_integer
 from alpha.engine import RangeCheck
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_float32
 from alpha.functions.distance import pairwise_distance
 from alpha.functions.elementwise import clamp, maximum, minimum, sqrt, where
 from alpha.functions.extremes import any
@@ -63,6 +64,7 @@ def _further(near, far, margin):  # type: ignore[no-untyped-def]
     return clamp(margin + near - far, 0.0)
 
 
+@in_float32
 def margin_ranking_loss(
     input1: Tensor,
     input2: Tensor,
@@ -79,6 +81,7 @@ def margin_ranking_loss(
     return reduced(_ranking, reduction, *given, number(name, "margin", margin))
 
 
+@in_float32
 def cosine_embedding_loss(
     input1: Tensor,
     input2: Tensor,
@@ -103,6 +106,7 @@ def cosine_embedding_loss(
     return reduced(_cosine_margin, reduction, dot, first, second, target, number(name, "margin", margin))
 
 
+@in_float32
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -179,6 +183,7 @@ def _beyond(x, picked, is_target, margin):  # type: ignore[no-untyped-def]
     return where(is_target, 0.0, maximum(margin - picked + x, 0.0))
 
 
+@in_float32
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -211,6 +216,7 @@ def multi_margin_loss(
     return reduce_losses(reshape(mean(terms, 1), shape), reduction)
 
 
+@in_float32
 def multilabel_margin_loss(
     input: Tensor,
     target: Tensor,

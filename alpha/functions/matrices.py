@@ -10,6 +10,7 @@ import numpy as np
 from alpha.arguments import all_axes, flag, number, one_axis, whole
 from alpha.dtypes import has_gradients, is_float, real_of
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.autocasting import in_float32
 from alpha.functions.elementwise import where
 from alpha.functions.factorisations import svdvals
 from alpha.functions.linalg import matmul
@@ -100,11 +101,13 @@ def cond(A: Tensor, p: Any = None) -> Tensor:
     return matrix_norm(A, p) * matrix_norm(inv(A), p)
 
 
+@in_float32
 def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """``alpha.norm`` of a number ``ord``, over an axis, several, or all."""
     return norm(x, ord, dim, keepdim, dtype=dtype)
 
 
+@in_float32
 def matrix_norm(
     A: Tensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:

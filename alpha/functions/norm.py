@@ -13,6 +13,7 @@ from alpha.autograd.composing import by_formula
 from alpha.dtypes import default_int, is_float, is_stored
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
+from alpha.functions.autocasting import through_float32
 from alpha.functions.conv import slope_of
 from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
@@ -247,6 +248,7 @@ def batch_norm_sum(first: ToNormalise, second: ToNormalise, slope: float | None)
     return result
 
 
+@through_float32
 @of_images("input", "residual")
 def batch_norm(
     input: Tensor,

@@ -12,6 +12,7 @@ from alpha.autograd.composing import by_formula
 from alpha.engine import RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_float32, through_float32
 from alpha.functions.images import of_images
 from alpha.functions.mean_pooling import avg_pool2d
 from alpha.functions.norm import batch_norm
@@ -103,6 +104,7 @@ class GroupNorm(Function):
 # -- the functions -----------------------------------------------------------------------------------------------
 
 
+@in_float32
 def layer_norm(
     input: Tensor,
     normalized_shape: int | Sequence[int],
@@ -131,6 +133,7 @@ def layer_norm(
     return _row_norm(input, weight, bias, shape, eps, True)
 
 
+@in_float32
 def rms_norm(
     input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
@@ -167,6 +170,7 @@ def _row_norm(
     return y
 
 
+@in_float32
 @of_images("input")
 def group_norm(
     input: Tensor,
@@ -202,6 +206,7 @@ def group_norm(
     return call(GroupNorm, input, weight, bias, num_groups, eps)
 
 
+@through_float32
 @of_images("input")
 def instance_norm(
     input: Tensor,

@@ -11,6 +11,7 @@ from alpha.arguments import flag, number
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions import symbols
 from alpha.expressions.functions import PointwiseFunction, pointwise
+from alpha.functions.autocasting import lowered
 from alpha.functions.elementwise import exp, expm1, ge, gt, le, lt, where
 from alpha.functions.inplace import evaluated
 from alpha.functions.operands import check_float
@@ -193,6 +194,7 @@ def _prelu(x: Any, slope: Any) -> Any:
     return where(gt(x, 0), x, x * slope)
 
 
+@lowered
 def prelu(input: Tensor, weight: Tensor, *, layout: str | None = None) -> Tensor:
     """x above 0, weight * x below; weight (1,), or (C,) with a slope for each channel. He et al., arXiv 1502.01852.
 

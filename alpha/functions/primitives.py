@@ -14,6 +14,7 @@ from alpha.expressions.functions import PointwiseFunction, pointwise
 from alpha.expressions.graph import FLOAT, NUMBER
 from alpha.expressions.operations import kind_of, program_of
 from alpha.expressions.program import Program
+from alpha.functions.autocasting import in_float32
 from alpha.functions.casting import cast
 from alpha.functions.complex_arithmetic import of_complex
 from alpha.functions.operands import Number, TensorLike, broadcast_shape, common_dtype, compute, operands
@@ -142,6 +143,13 @@ def numeric(name: str, x: TensorLike) -> Tensor:
     return value
 
 
+_IN_FLOAT32 = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sinh",
+    "tan",
+)  # fmt: skip
+"""Functions whose results have few correct digits, or none, where their arguments have few; see ``autocasting``."""
+
+
 def of_floats(expression: PointwiseFunction, description: str) -> Callable[[TensorLike], Tensor]:
     """The public function of one tensor that an expression is: integers and bools become float32."""
     name = expression.name.lstrip("_")
@@ -151,7 +159,7 @@ def of_floats(expression: PointwiseFunction, description: str) -> Callable[[Tens
         return applied(expression, as_floats(name, input)) if found is None else found
 
     _name(function, name, description, expression)
-    return function
+    return in_float32(function) if name in _IN_FLOAT32 else function
 
 
 def of_two_floats(expression: PointwiseFunction, description: str) -> Callable[[TensorLike, TensorLike], Tensor]:

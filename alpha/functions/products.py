@@ -9,6 +9,7 @@ from typing import Any
 from alpha import dtypes
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_widest, lowered
 from alpha.functions.complex_arithmetic import conjugate
 from alpha.functions.elementwise import add, cast, mul
 from alpha.functions.linalg import dot, matmul, outer
@@ -41,12 +42,14 @@ def _check_axes(name: str, *given: tuple[Any, int]) -> None:
         raise ShapeError(f"[{name}] expected tensors of {wanted} axes, got {got}: matmul broadcasts")
 
 
+@lowered
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices."""
     _check_axes("mm", (input, 2), (mat2, 2))
     return matmul(input, mat2)
 
 
+@lowered
 def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     """The products of as many matrices: (B, M, K) and (B, K, N) give (B, M, N)."""
     _check_axes("bmm", (input, 3), (mat2, 3))
@@ -57,12 +60,14 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return matmul(input, mat2)
 
 
+@lowered
 def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
     _check_axes("mv", (input, 2), (vec, 1))
     return matmul(input, vec)
 
 
+@in_widest
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """``dot`` of two vectors, of complex numbers with the conjugates of the first."""
     check_tensor("vdot", input)
@@ -74,6 +79,7 @@ def ger(input: Tensor, vec2: Tensor) -> Tensor:
     return outer(input, vec2)
 
 
+@in_widest
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products along the last axes: (..., N) and (***, N) give (..., ***); of a number the product."""
     check_tensor("inner", input, other)
@@ -133,6 +139,7 @@ def _added(name: str, x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Tens
     return cast(add(mul(x, beta), mul(product, alpha)), x.dtype)
 
 
+@lowered
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat1 @ mat2)``; input broadcasts to the product."""
     check_tensor("addmm", input)
@@ -140,6 +147,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
     return _added("addmm", input, matmul(mat1, mat2), beta, alpha)
 
 
+@lowered
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * (mat @ vec)``; input broadcasts to the product."""
     check_tensor("addmv", input)
@@ -147,6 +155,7 @@ def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: fl
     return _added("addmv", input, matmul(mat, vec), beta, alpha)
 
 
+@lowered
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * outer(vec1, vec2)``; input broadcasts to the product."""
     check_tensor("addr", input)
@@ -155,12 +164,14 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
     return _added("addr", input, product, beta, alpha)
 
 
+@lowered
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * bmm(batch1, batch2)``; input broadcasts to the products."""
     check_tensor("baddbmm", input)
     return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
+@lowered
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """``beta * input + alpha * bmm(batch1, batch2).sum(0)``, as one product; input broadcasts to the sum."""
     check_tensor("addbmm", input)
@@ -176,6 +187,7 @@ def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, al
 # -- chains, and vectors along an axis ---------------------------------------------------------------------------
 
 
+@lowered
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of several matrices, in the order that takes the fewest multiplications.
 
@@ -222,6 +234,7 @@ def _multiplied(tensors: list[Tensor], cuts: dict[tuple[int, int], int], first: 
     return matmul(_multiplied(tensors, cuts, first, cut), _multiplied(tensors, cuts, cut + 1, last))
 
 
+@lowered
 def chain_matmul(*matrices: Any) -> Tensor:
     """The product of matrices, in the order that takes the fewest multiplications."""
     given = list(matrices[0]) if len(matrices) == 1 and isinstance(matrices[0], (tuple, list)) else list(matrices)
@@ -230,6 +243,7 @@ def chain_matmul(*matrices: Any) -> Tensor:
     return multi_dot(given) if len(given) > 1 else given[0]
 
 
+@lowered
 def vecdot(input: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     """The sums of products along an axis, of complex numbers with the conjugates of input; other axes broadcast."""
     check_tensor("vecdot", input, y)

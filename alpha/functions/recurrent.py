@@ -12,6 +12,7 @@ from alpha.conversion import tensor
 from alpha.dtypes import int64
 from alpha.engine import Engine
 from alpha.errors import DtypeError
+from alpha.functions.autocasting import lowered
 from alpha.functions.cells import CELLS, Cell, Gradients, Memory
 from alpha.functions.lookups import index_select
 from alpha.functions.nothing import nothing
@@ -250,6 +251,7 @@ class _Backward:
         self.h = _overwritten(engine, self.h, before)
 
 
+@lowered
 def recurrent(
     kind: str, steps: Steps, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor | None]
 ) -> tuple[Tensor, ...]:

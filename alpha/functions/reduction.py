@@ -11,6 +11,7 @@ from alpha.autograd import Function
 from alpha.autograd.composing import by_formula
 from alpha.engine import Engine
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_float32
 from alpha.functions.axes import Axes, count_along, keeping, known_as, numpy_names, reduced_axes, restored
 from alpha.functions.complex_numbers import view_as_real
 from alpha.functions.elementwise import cast, eq, isnan, logical_not, ne, sqrt, where
@@ -162,6 +163,7 @@ class Prod(Function):
         return grad.engine.full(x.shape, 0, x.dtype) if dx is None else dx
 
 
+@in_float32
 def sum(
     input: Tensor,
     dim: Any = None,
@@ -311,6 +313,7 @@ def std_mean(
     return StdMean(std(input, dim, unbiased, keepdim, correction=correction), mean(input, axes, keepdim))
 
 
+@in_float32
 def prod(
     input: Tensor,
     dim: Any = None,

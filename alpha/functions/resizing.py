@@ -11,6 +11,7 @@ import numpy as np
 
 from alpha.arguments import Shape, flag, number
 from alpha.errors import ArgumentError, ShapeError, described
+from alpha.functions.autocasting import in_float32
 from alpha.functions.conv import INPUTS, MAX_STEP
 from alpha.functions.images import of_images
 from alpha.functions.operands import call, check_float, check_room
@@ -38,6 +39,7 @@ _ALONE = Axis(1, 1, 1.0)
 """The axis of images of one row or column."""
 
 
+@in_float32
 @of_images("input", guesses=True)
 def interpolate(
     input: Tensor,

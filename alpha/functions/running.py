@@ -13,6 +13,7 @@ from alpha.autograd import Function
 from alpha.autograd.composing import by_formula
 from alpha.expressions.functions import pointwise
 from alpha.functions.activation import softplus
+from alpha.functions.autocasting import in_float32
 from alpha.functions.axes import ValuesAndIndices, numpy_names, of_line
 from alpha.functions.elementwise import cast, eq, exp, gt, log, logical_and, lt, mul, where
 from alpha.functions.joining import concat, flip
@@ -46,6 +47,7 @@ def from_end(function: Callable[..., Tensor], x: Tensor, axis: int) -> Tensor:
     return flip(function(flip(x, axis), axis), axis)
 
 
+@in_float32
 def cumsum(input: Tensor, dim: int | None = None, *, dtype: dtypes.DtypeLike | None = None, axis: Any = None) -> Tensor:
     """Running sums along an axis; of bools and integers int64."""
     if dtype is not None:
@@ -107,6 +109,7 @@ def _by_doubling(x: Tensor, axis: int, combine: Callable[[Tensor, Tensor], Tenso
     return x
 
 
+@in_float32
 def cumprod(input: Tensor, dim: int, *, dtype: dtypes.DtypeLike | None = None) -> Tensor:
     """Running products along an axis; of bools and integers int64."""
     if dtype is not None:

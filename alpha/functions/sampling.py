@@ -13,6 +13,7 @@ import numpy as np
 from alpha.arguments import flag
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_widest
 from alpha.functions.elementwise import abs, floor, logical_and, where
 from alpha.functions.images import of_images
 from alpha.functions.joining import stack
@@ -104,6 +105,7 @@ def _cubic(distance):  # type: ignore[no-untyped-def]
 # -- sampling ----------------------------------------------------------------------------------------------------
 
 
+@in_widest
 @of_images("input")
 def grid_sample(
     input: Tensor,

@@ -12,6 +12,7 @@ from alpha import dtypes
 from alpha.arguments import flag, one_axis, one_of
 from alpha.autograd import Function
 from alpha.errors import ArgumentError, DtypeError, ShapeError, described
+from alpha.functions.autocasting import in_widest
 from alpha.functions.elementwise import cast, clone, eq, floor_divide, logical_and, maximum, where
 from alpha.functions.indexing import Accumulate, Assign, fitting, getitem, setitem
 from alpha.functions.inplace import copy_, write, written_value
@@ -143,6 +144,7 @@ def scatter_(
     return _scatter("scatter_", input, dim, index, src, value, reduce)
 
 
+@in_widest
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of input with src[i][j][k] added to out[i][index[i][j][k]][k] for dim 1, and likewise for others."""
     return _scatter_add("scatter_add", input, dim, index, src)
@@ -355,6 +357,7 @@ def _index_put(name: str, x: Tensor, indices: Any, values: Any, accumulate: bool
     return call(function, clone(x), new, key)
 
 
+@in_widest
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """A copy after ``input[indices] = values``, or ``+=`` with ``accumulate``, where repeated elements get all."""
     return _index_put("index_put", input, indices, values, accumulate)

@@ -10,6 +10,7 @@ from alpha.arguments import flag, number, one_axis
 from alpha.autograd import Function
 from alpha.errors import ArgumentError
 from alpha.expressions.functions import pointwise
+from alpha.functions.autocasting import in_float32
 from alpha.functions.axes import (
     Axes,
     check_not_empty,
@@ -171,6 +172,7 @@ def _raised(x: Tensor, p: float) -> Tensor:
     return x if p == 1 else compute("sqrt", x) if p == 0.5 else compute("pow", x, p)
 
 
+@in_float32
 def logsumexp(
     input: Tensor, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: bool | None = None
 ) -> Tensor:
@@ -202,6 +204,7 @@ def _complex_logsumexp(x: Tensor, axes: Axes, keepdim: bool) -> Tensor:
     return found.reshape(left)
 
 
+@in_float32
 def norm(
     input: Tensor,
     p: Any = "fro",
@@ -252,11 +255,13 @@ def norm(
     return call(PowerNorm, input, float(p), axes, kept)
 
 
+@in_float32
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The norm of the difference of two tensors, which broadcast."""
     return norm(sub(input, other), p)
 
 
+@in_float32
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """input with each entry along an axis made smaller where its norm is larger than ``maxnorm``."""
     check_inexact("renorm", input)

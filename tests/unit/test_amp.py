@@ -1,15 +1,19 @@
-"""``alpha.amp``: the scaler of gradients is PyTorch's; autocast can only be switched off."""
+"""``alpha.amp``: the scaler of gradients and autocast are PyTorch's."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import alpha
-from alpha import amp, nn, optim
-from alpha.errors import ArgumentError, CheckpointError
+from alpha import amp, casts, dtypes, nn, optim
+from alpha.engine import Engine
+from alpha.errors import ArgumentError, CheckpointError, DtypeError
 
 OPTIONS = {"init_scale": 1024.0, "growth_factor": 4.0, "backoff_factor": 0.25, "growth_interval": 2}
 
@@ -91,15 +95,208 @@ def test_wrong_order() -> None:
             amp.GradScaler(**options)
 
 
-def test_autocast_is_off_or_refused() -> None:
+def test_autocast_is_off() -> None:
     with alpha.autocast("cpu", enabled=False), alpha.cuda.amp.autocast(enabled=False):
-        assert (alpha.ones(2, 2) @ alpha.ones(2, 2)).dtype == alpha.float32
+        assert (alpha.ones(2, 2) @ alpha.ones(2, 2)).dtype == alpha.float32 and not alpha.is_autocast_enabled()
 
     @alpha.autocast("cuda", dtype=alpha.bfloat16, enabled=False)
     def twice(x: alpha.Tensor) -> alpha.Tensor:
         return x * 2
 
     assert twice(alpha.ones(1)).tolist() == [2.0]
-    for options in ({}, {"dtype": alpha.bfloat16}, {"enabled": True}):
-        with pytest.raises(ArgumentError, match=r"\[autocast\] expected enabled=False, got True"):
-            alpha.autocast("cpu", **options)
+
+
+def test_wrong_arguments_of_autocast() -> None:
+    for options, message in (
+        ({"device_type": "xpu9"}, "expected a dtype"),
+        ({"device_type": "tpu", "dtype": "bfloat16"}, 'expected device_type "cpu" or "cuda", got \'tpu\''),
+        ({"dtype": alpha.float32}, "expected dtype bfloat16 or float16, got float32"),
+        ({"dtype": alpha.int16}, "expected dtype bfloat16 or float16, got int16"),
+    ):
+        with pytest.raises((ArgumentError, DtypeError), match=r"\[autocast\] " + message):
+            alpha.autocast(**options)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"\[get_autocast_dtype\] expected device_type"):
+        alpha.get_autocast_dtype("tpu")
+    assert amp.is_autocast_available("cpu") and not amp.is_autocast_available("tpu")
+
+
+def test_blocks_within_blocks() -> None:
+    x = alpha.ones(2, 2)
+    assert alpha.get_autocast_dtype("cpu") == alpha.bfloat16 and alpha.get_autocast_dtype("cuda") == alpha.float16
+    with alpha.autocast("bfloat16"):
+        assert (x @ x).dtype == alpha.bfloat16 and alpha.is_autocast_enabled("cuda")
+        with alpha.autocast("cpu", dtype="float16"):
+            assert (x @ x).dtype == alpha.float16 == alpha.get_autocast_dtype("cpu")
+            with alpha.autocast("cpu", enabled=False):
+                assert (x @ x).dtype == alpha.float32
+            assert (x @ x).dtype == alpha.float16
+        assert (x @ x).dtype == alpha.bfloat16
+        found: list[Any] = []
+        thread = threading.Thread(target=lambda: found.append((x @ x).dtype))
+        thread.start()
+        thread.join()
+        assert found == [alpha.float32]  # a block is its thread's
+    with alpha.autocast("cuda"):
+        assert (x @ x).dtype == alpha.float32
+    assert (x @ x).dtype == alpha.float32 and not alpha.is_autocast_enabled()
+    with contextlib.suppress(ZeroDivisionError), alpha.autocast("cpu"):
+        1 / 0  # noqa: B018
+    assert not alpha.is_autocast_enabled()
+
+
+IMAGES, ROWS = (2, 4, 5, 3), (4, 6)
+CALLS: dict[str, Callable[..., Any]] = {
+    "matmul": lambda p, f, x: x @ x.T,
+    "mm": lambda p, f, x: p.mm(x, x.T),
+    "bmm": lambda p, f, x: p.bmm(x[None], x.T[None]),
+    "addmm": lambda p, f, x: p.addmm(x[:, :4], x, x.T),
+    "baddbmm": lambda p, f, x: p.baddbmm(x[None, :, :4], x[None], x.T[None]),
+    "linear": lambda p, f, x: f.linear(x, x, x[:, 0]),
+    "einsum": lambda p, f, x: p.einsum("ij,kj->ik", x, x),
+    "attention": lambda p, f, x: f.scaled_dot_product_attention(x[None], x[None], x[None]),
+    "conv1d": lambda p, f, x: f.conv1d(x[None], x[:, :, None].permute(1, 0, 2)),
+    "conv2d": lambda p, f, x: f.conv2d(x[None, None], x[None, None, :2, :2]),
+    "conv_transpose2d": lambda p, f, x: f.conv_transpose2d(x[None, None], x[None, None, :2, :2]),
+    "prelu": lambda p, f, x: f.prelu(x, x[0, :1]),
+    "cross_entropy": lambda p, f, x: f.cross_entropy(x, p.tensor([0, 1, 2, 3])),
+    "nll_loss": lambda p, f, x: f.nll_loss(x, p.tensor([0, 1, 2, 3])),
+    "mse_loss": lambda p, f, x: f.mse_loss(x, x * 2),
+    "binary_cross_entropy_with_logits": lambda p, f, x: f.binary_cross_entropy_with_logits(x, x),
+    "add": lambda p, f, x: x + x,
+    "relu": lambda p, f, x: f.relu(x),
+    "mean": lambda p, f, x: x.mean(),
+    "max": lambda p, f, x: x.max(),
+}
+"""Calls of a package, its functions and a matrix (4, 6) whose results have the same dtype here and in PyTorch."""
+
+IN_FLOAT32 = ("sum", "prod", "exp", "log", "rsqrt", "softmax", "log_softmax", "cumsum", "norm", "logsumexp", "pow")
+"""Methods that PyTorch computes in float32 on GPUs."""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("name", CALLS)
+def test_results_have_pytorchs_dtypes(name: str, dtype: str) -> None:
+    import torch
+
+    numbers = np.random.default_rng(0).uniform(0.1, 0.9, ROWS)
+    theirs = torch.tensor(numbers, dtype=getattr(torch, dtype))
+    ours = alpha.tensor(numbers).to(dtypes.as_dtype(dtype))
+    call = CALLS[name]
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            expected = call(torch, torch.nn.functional, theirs)
+    except RuntimeError:  # what one of PyTorch's own kernels lacks
+        pytest.skip("PyTorch has no such kernel")
+    with alpha.autocast("cpu"), alpha.set_image_layout("NCHW"):
+        found = call(alpha, nn.functional, ours)
+    assert str(found.dtype) == str(expected.dtype).removeprefix("torch.")
+    np.testing.assert_allclose(
+        found.detach().double().numpy(), expected.detach().double().numpy(), rtol=3e-2, atol=3e-2
+    )
+
+
+@pytest.mark.parametrize("name", IN_FLOAT32)
+def test_halves_are_summed_in_float32(name: str, engine: Engine) -> None:
+    arguments = {"softmax": (1,), "log_softmax": (1,), "cumsum": (0,), "logsumexp": (1,), "pow": (2.0,)}.get(name, ())
+    x = (alpha.rand(*ROWS, engine=engine) + 0.5).bfloat16()
+    with alpha.autocast("bfloat16"):
+        found = getattr(x, name)(*arguments)
+    exact = getattr(x.float(), name)(*arguments)
+    assert found.dtype == alpha.float32
+    np.testing.assert_array_equal(found.numpy(), exact.numpy())
+
+
+def test_normalisation_keeps_its_inputs_dtype_and_its_statistics(engine: Engine) -> None:
+    norm = nn.BatchNorm2d(3).to(engine)
+    other = nn.BatchNorm2d(3).to(engine)
+    x = alpha.randn(*IMAGES, engine=engine).bfloat16().requires_grad_()
+    with alpha.autocast("bfloat16"):
+        y = norm(x)
+    exact = other(x.detach().float())
+    assert y.dtype == alpha.bfloat16 and norm.running_var is not None and norm.running_var.dtype == alpha.float32
+    np.testing.assert_array_equal(y.detach().numpy(), exact.detach().bfloat16().numpy())
+    np.testing.assert_array_equal(norm.running_var.numpy(), other.running_var.numpy())  # type: ignore[union-attr]
+    y.float().sum().backward()
+    assert x.grad is not None and x.grad.dtype == alpha.bfloat16
+    assert norm.weight.grad is not None and norm.weight.grad.dtype == alpha.float32
+    halves = nn.BatchNorm2d(3).to(engine).bfloat16()  # statistics of halves are written where they are
+    with alpha.autocast("bfloat16"):
+        halves(x.detach())
+    assert halves.running_mean is not None and halves.running_mean.float().abs().sum().item() > 0
+
+
+@pytest.mark.needs("torch")
+def test_training_is_pytorchs() -> None:
+    """The same network, from the same weights, in both: losses and gradients, which are float32's."""
+    import torch
+
+    def build(package: Any) -> Any:
+        return package.Sequential(
+            package.Conv2d(2, 4, 3, padding=1), package.BatchNorm2d(4), package.ReLU(), package.Flatten(),
+            package.Linear(64, 8), package.LayerNorm(8), package.Linear(8, 3),
+        )  # fmt: skip
+
+    torch.manual_seed(0)
+    theirs = build(torch.nn)
+    x, labels = np.random.default_rng(0).standard_normal((6, 2, 4, 4)).astype(np.float32), np.arange(6) % 3
+    with alpha.set_image_layout("NCHW"):
+        ours = build(nn)
+        ours.load_state_dict(nn.models.from_torch(theirs.state_dict(), ours))
+        with alpha.autocast("cpu"):
+            loss = nn.functional.cross_entropy(ours(alpha.tensor(x)), alpha.tensor(labels))
+        loss.backward()
+    with torch.autocast("cpu"):
+        expected = torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(labels))
+    expected.backward()
+    assert loss.dtype == alpha.float32 and abs(loss.item() - expected.item()) < 2e-2
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert mine.grad is not None and mine.grad.dtype == alpha.float32
+        if mine.grad.ndim < 4:  # filters lie in another order
+            np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=0.1, atol=2e-2)
+
+
+def test_a_parameters_cast_is_made_once() -> None:
+    layer = nn.Linear(3, 3)
+    x = alpha.ones(2, 3)
+    with alpha.autocast("cpu"):
+        first = layer(x)
+        with alpha.autocast("cpu"):
+            kept = dict(casts.THREAD.kept)
+            layer(x)
+            assert len(kept) == 2 and casts.THREAD.kept == kept
+        with alpha.no_grad():
+            layer.weight.fill_(0)
+            layer.bias.fill_(1)  # type: ignore[union-attr]
+        second = layer(x)
+        assert second.tolist() == [[1.0] * 3] * 2  # what was changed is cast again
+    assert not casts.THREAD.kept
+    (first.float().sum() + second.float().sum()).backward()
+    assert layer.weight.grad is not None and layer.weight.grad.tolist() == [[4.0] * 3] * 3
+    with alpha.autocast("cpu", cache_enabled=False):
+        layer(x)
+        assert not casts.THREAD.kept
+
+
+def test_a_checkpoint_casts_in_backward_too() -> None:
+    layer, x, given = nn.Linear(3, 3), alpha.randn(2, 3), []
+
+    def called(x: alpha.Tensor) -> alpha.Tensor:
+        given.append(layer(x).dtype)
+        return layer(x).float()
+
+    with alpha.autocast("cpu"):
+        y = alpha.checkpoint(called, x)
+    y.sum().backward()
+    assert given == [alpha.bfloat16] * 2 and not casts.BLOCKS
+
+
+def test_recurrent_layers_and_attention() -> None:
+    x = alpha.randn(2, 5, 8)
+    with alpha.autocast("cpu"):
+        for layer in (nn.LSTM(8, 4), nn.GRU(8, 4), nn.MultiheadAttention(8, 2)):
+            y = layer(x, x, x)[0] if isinstance(layer, nn.MultiheadAttention) else layer(x)[0]
+            assert y.dtype == alpha.bfloat16
+            y.float().sum().backward()
+            assert all(p.grad is None or p.grad.dtype == alpha.float32 for p in layer.parameters())
+        assert nn.TransformerEncoderLayer(8, 2)(x).shape == x.shape
