@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from alpha.arguments import whole
+from alpha.functions.autocasting import lowered
 from alpha.functions.conv import Conv2dFunction, Given, convolution_steps, named
 from alpha.functions.images import of_images
 from alpha.geometry import Geometry
@@ -35,6 +36,7 @@ class MeasuredConv2dFunction(Conv2dFunction):
         return y
 
 
+@lowered
 @of_images("input", "weight", axes=2)
 def conv2d_measured(
     input: Tensor,
