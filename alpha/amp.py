@@ -75,7 +75,7 @@ _DEFAULTS = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
 def _lower(dtype: dtypes.DtypeLike) -> dtypes.DType:
     """A dtype of half of float32's bytes; ArgumentError for another."""
     found = dtypes.as_dtype(dtype, "autocast")
-    if not dtypes.is_float(found) or found.itemsize >= dtypes.default_float.itemsize:
+    if not dtypes.is_float(found) or found.itemsize >= dtypes.float32.itemsize:
         raise ArgumentError(f"[autocast] expected dtype bfloat16 or float16, got {found}")
     return found
 

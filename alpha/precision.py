@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from alpha.errors import ArgumentError, described
+from alpha.launches import LINEAR, MATMUL
 
-_CHOICES = ("ieee", "highest", "high")
+_CHOICES = ("ieee", "highest", "high", "medium")
 _chosen = "highest"
 
 
@@ -15,19 +16,24 @@ def set_float32_precision(precision: str) -> None:
         precision: "highest", the default: in float32. Where sums are long, the CUDA engine may make a product of three
             on the tensor cores, if results are as near to the exact ones. "ieee": each product exact, and each sum
             rounded, as IEEE 754 says. "high": the CUDA engine may round factors to TF32 (10 bits of mantissa) and use
-            tensor cores, accumulating in float32. The CPU engine computes in float32 in all three cases.
+            tensor cores, accumulating in float32. The CPU engine computes in float32 in all three cases. "medium": the
+            CPU engine may round factors to bfloat16 (7 bits of mantissa), accumulating in float32, where that is faster
+            (``alpha.cpu.explain`` says for which); the CUDA engine computes as for "high", which is more exact.
 
-    "highest" and "high" are PyTorch's names; its "medium" (bfloat16) has no counterpart and is an ArgumentError, as is
-    anything else.
+    "highest", "high" and "medium" are PyTorch's names. ArgumentError for anything else.
     """
     global _chosen
     if not isinstance(precision, str) or precision not in _CHOICES:
         raise ArgumentError(
-            f'[set_float32_precision] expected "ieee", "highest" or "high", got {described(precision)}: choose one'
+            f'[set_float32_precision] expected "ieee", "highest", "high" or "medium", got {described(precision)}: '
+            "choose one"
         )
-    _chosen = precision
+    if precision != _chosen:
+        _chosen = precision
+        for products in (MATMUL, LINEAR):  # what they know of earlier calls was found for another precision
+            products.forget()
 
 
 def get_float32_precision() -> str:
-    """What ``set_float32_precision`` set: "ieee", "highest" or "high"."""
+    """What ``set_float32_precision`` set: "ieee", "highest", "high" or "medium"."""
     return _chosen

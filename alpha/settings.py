@@ -97,15 +97,15 @@ def set_default_device(device: Any) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What ``set_float32_matmul_precision`` or ``set_float32_precision`` set: "ieee", "highest" or "high"."""
+    """What ``set_float32_matmul_precision`` or ``set_float32_precision`` set: "ieee", "highest", "high" or "medium"."""
     return get_float32_precision()
 
 
 def set_float32_matmul_precision(precision: str) -> None:
     """Sets how products of float32 tensors are computed: ``alpha.set_float32_precision``, for convolutions as well.
 
-    "highest", in float32, or "high", which lets the CUDA engine use TF32. "ieee" is our own. PyTorch's "medium" is an
-    ArgumentError: nothing computes in bfloat16 unasked.
+    "highest", in float32; "high", which lets the CUDA engine use TF32; "medium", which lets it too, and the CPU engine
+    round factors to bfloat16. "ieee" is our own.
     """
     set_float32_precision(precision)
 

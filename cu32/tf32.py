@@ -58,7 +58,7 @@ _RESIDENT = {(128, 128): 2, (128, 64): 3, (64, 64): 4}
 
 def enabled(engine: DeviceEngine) -> bool:
     """Whether the engine may round operands to TF32, and its device can."""
-    return engine.precision == "high" and engine.device.capability >= OLDEST
+    return engine.precision in ("high", "medium") and engine.device.capability >= OLDEST
 
 
 def threefold(engine: DeviceEngine) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha import bands
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
-from alpha.cpu import planner
+from alpha.cpu import pairs
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
@@ -45,8 +45,9 @@ class ConvolutionOperations(HostEngine):
         slope: float | None = None,
         accumulate: Tensor | None = None,
     ) -> Tensor:
+        x, w = pairs.factors(self, x, w)
         x = self._image(x)
-        if groups == 1:
+        if groups == 1 and not pairs.are_wanted(x.dtype.itemsize):
             x = self._spread(x, geometry, w.shape[0])
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
@@ -69,6 +70,7 @@ class ConvolutionOperations(HostEngine):
         bias: Tensor | None = None,
         accumulate: Tensor | None = None,
     ) -> Tensor:
+        dy, w = pairs.factors(self, dy, w)
         dy = self._image(dy)
         out, added = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         if geometry.long_input:
@@ -91,6 +93,7 @@ class ConvolutionOperations(HostEngine):
             filters.fill(0)
             filters[:, rows, columns] = self.array(self.conv2d_weight_grad(x, dy, geometry.reached, groups))
             return dw
+        x, dy = pairs.factors(self, x, dy)
         x, dy = self._image(x), self._image(dy)
         if geometry.columns.extent > bands.MAX_SPAN and geometry.columns.dilation > 1:
             return self._weight_grad_by_taps(x, dy, geometry, groups)
@@ -98,7 +101,7 @@ class ConvolutionOperations(HostEngine):
             return self._weight_grad_in_bands(x, dy, geometry, groups)
         problem = problem_of(WEIGHT_GRAD, x, dy, geometry, groups)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
-        MACS["conv2d_weight_grad"] = planner.choose(problem).run(self, problem, Call(x, dy, dw, geometry))
+        MACS["conv2d_weight_grad"] = pairs.run(self, problem, Call(x, dy, dw, geometry))
         return dw
 
     def _in_bands(self, operator: str, groups: int, call: Call) -> int:
@@ -182,7 +185,7 @@ class ConvolutionOperations(HostEngine):
             residual = self.dense(residual, IMAGE_ORDER)
         if bias is not call.bias or residual is not call.residual:
             call = Call(x, w, out, geometry, bias, residual, slope)
-        return planner.choose(problem).run(self, problem, call)
+        return pairs.run(self, problem, call)
 
     def _target(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None

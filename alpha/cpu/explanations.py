@@ -12,7 +12,7 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.conv.problem import FORWARD, OPERATORS, TITLES
-from alpha.cpu import figures, planner
+from alpha.cpu import figures, pairs, planner
 from alpha.cpu.conv.problem import Problem, dense_problem, flattened
 from alpha.cpu.engine import CPUEngine
 from alpha.engine import IMAGE_ORDER
@@ -65,16 +65,20 @@ def explain(
 
 def explain_problem(engine: CPUEngine, problem: Problem, *, measure: bool = False) -> Explanation:
     """How the engine computes a problem of any strides and dtype; see ``explain``."""
-    computed = flattened(problem)
-    algorithm = planner.choose(computed)
-    known, tasks = figures.known(), algorithm.tasks(computed)
+    computed, note = flattened(problem), ""
+    algorithm, known = planner.choose(computed), figures.known()
     cycles = algorithm.cycles(computed, True, known.figures)
+    if pairs.are_wanted(problem.item):
+        note = "" if pairs.has_instruction() else pairs.EMULATED
+        if pairs.has_instruction() and (choice := pairs.choose(computed, True)) is not None:
+            (algorithm, computed, cycles), note = choice, pairs.NOTE
+    tasks = algorithm.tasks(computed)
     threads = max(1, min(engine.threads, tasks))
     g = problem.geometry
     return Explanation(
         f"{problem.operator} of {problem.images} x {g.input}, {problem.in_channels} to {problem.out_channels} channels",
         TITLES[problem.operator] + algorithm.title,
-        f"{algorithm.describe(computed)}, {tasks} tasks on {threads} threads",
+        f"{algorithm.describe(computed)}, {tasks} tasks on {threads} threads{note and f'; {note}'}",
         2 * problem.macs,
         _nominal(problem, g),
         1e3 * cycles * seconds_per_cycle(engine) / threads,

@@ -52,7 +52,17 @@ def choose(problem: Problem, packs: bool | None = None) -> Algorithm:
             return algorithm
     if problem.operator == WEIGHT_GRAD:
         return cheapest(problem, False, wanted is not None)
-    return cheapest(problem, not is_inference() if packs is None else packs)
+    return cheapest(problem, packing(packs))
+
+
+def wanted_name() -> str | None:
+    """What ``use`` names in this context."""
+    return _wanted.get()
+
+
+def packing(packs: bool | None) -> bool:
+    """Whether each call packs its filters; None: as where it is asked."""
+    return not is_inference() if packs is None else packs
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +79,17 @@ def cheapest(problem: Problem, packs: bool, exact: bool = False) -> Algorithm:
 
 def forget() -> None:
     """Forgets choices, after the list of algorithms or the figures that they are based on have changed."""
+    global _generation
+    _generation += 1
     cheapest.cache_clear()
+
+
+_generation = 0
+
+
+def generation() -> int:
+    """How often choices were forgotten: others' choices that are based on these are of one generation."""
+    return _generation
 
 
 _registry = Registry(ALGORITHMS, forget)

@@ -12,13 +12,14 @@ from numba import int64
 from alpha import caches
 from alpha.autograd import is_inference
 from alpha.cpu import compile, streaming, tasks, workers
+from alpha.cpu import pairs as words
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
 from alpha.cpu.conv.depthwise import STREAMED
-from alpha.cpu.gemm import planner
+from alpha.cpu.gemm import pairs, planner
 from alpha.cpu.gemm.algorithm import Call
 from alpha.cpu.gemm.epilogue import Epilogue
-from alpha.cpu.gemm.problem import is_by_columns, is_by_rows, product_of
+from alpha.cpu.gemm.problem import Product, is_by_columns, is_by_rows, product_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
 from alpha.cpu.launches import Call as Launch
@@ -72,6 +73,8 @@ class ProductOperations(ArrayOperations):
         problem = product_of(x, y)
         if not (problem.macs and problem.batch):
             return self._of_nothing(x, y)
+        if words.are_wanted(problem.item) and (found := self._in_pairs(problem, Call(x, y))) is not None:
+            return found
         algorithm, call = planner.choose(problem), Call(x, y)
         out = algorithm.run(self, problem, call)
         learn(MATMUL, self, lambda: algorithm.launch(problem, call, out), x, y, wanted)
@@ -89,6 +92,9 @@ class ProductOperations(ArrayOperations):
         x, y = self._dense_one_way(x), self._dense_one_way(transposed)
         problem = product_of(x, y, is_inference())
         call = Call(x, y, None, None if bias is None else self._vector(bias))
+        are_wanted = words.are_wanted(problem.item)
+        if step is None and are_wanted and (found := self._in_pairs(problem, call)) is not None:
+            return found, found
         if step is None:
             algorithm = planner.choose(problem)
             out = algorithm.run(self, problem, call)
@@ -98,7 +104,9 @@ class ProductOperations(ArrayOperations):
         out = call.target(self)
         result = self.empty(out.shape, out.dtype) if keeps else out
         epilogue = Epilogue(step, result)
-        planner.choose(problem).run(self, problem, call._replace(out=out, epilogue=epilogue))
+        call = call._replace(out=out, epilogue=epilogue)
+        if not are_wanted or self._in_pairs(problem, call) is None:
+            planner.choose(problem).run(self, problem, call)
         return result, out
 
     def linear_input_grad(self, dy: Tensor, w: Tensor) -> Tensor:
@@ -106,6 +114,13 @@ class ProductOperations(ArrayOperations):
 
     def linear_weight_grad(self, x: Tensor, dy: Tensor, with_bias: bool) -> tuple[Tensor, Tensor | None]:
         return self.matmul(_transposed(dy), x), self.channel_sum(dy) if with_bias else None
+
+    def _in_pairs(self, problem: Product, call: Call) -> Tensor | None:
+        """A product of factors that are rounded to bfloat16; None where a float32 algorithm is to multiply them."""
+        if words.has_instruction():
+            return pairs.run(self, problem, call)
+        x, y = words.factors(self, call.x, call.y)
+        return planner.choose(problem).run(self, problem, call._replace(x=x, y=y))
 
     def _of_nothing(self, x: Tensor, y: Tensor) -> Tensor:
         """A product without elements, or of sums over nothing."""

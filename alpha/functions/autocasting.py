@@ -13,9 +13,12 @@ from typing import Any, ParamSpec, TypeVar
 from alpha import dtypes
 from alpha.autograd import is_grad_enabled
 from alpha.casts import BLOCKS, NONE, THREAD, Casts
-from alpha.dtypes import DType, default_float
+from alpha.dtypes import DType
 from alpha.functions.casting import cast
 from alpha.tensor import Tensor
+
+WIDE = dtypes.float32
+"""What is computed in more digits is computed in."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +58,7 @@ def _is_cast(x: Any, casts: Casts) -> bool:
 
 def _is_narrow(dtype: DType) -> bool:
     """Whether a dtype of floats is no wider than float32."""
-    return dtype.itemsize <= default_float.itemsize
+    return dtype.itemsize <= WIDE.itemsize
 
 
 def _cast(casts: Casts, value: Any, wanted: Callable[[Tensor, DType], DType]) -> Any:
@@ -86,22 +89,22 @@ def _restored(result: Any, first: Tensor) -> Any:
     """Results, float32, as the first argument was."""
     if isinstance(result, tuple):
         return tuple([_restored(one, first) for one in result])
-    is_wider = isinstance(result, Tensor) and result.dtype == default_float and dtypes.is_float(first.dtype)
+    is_wider = isinstance(result, Tensor) and result.dtype == WIDE and dtypes.is_float(first.dtype)
     return cast(result, first.dtype) if is_wider and _is_narrow(first.dtype) else result
 
 
 def _widest(casts: Casts, args: Any, kwargs: Any) -> Callable[[Tensor, DType], DType]:
     """float32 where a tensor is of it, else the lower dtype."""
     given = _tensors((*args, *kwargs.values()))
-    is_wide = any(_is_cast(x, casts) and x.dtype == default_float for x in given)
-    return lambda x, lower: default_float if is_wide else lower
+    is_wide = any(_is_cast(x, casts) and x.dtype == WIDE for x in given)
+    return lambda x, lower: WIDE if is_wide else lower
 
 
 def _images(casts: Casts, args: Any, kwargs: Any) -> Callable[[Tensor, DType], DType]:
     """float32 for tensors of several axes beside vectors that are; vectors may be written into, and stay."""
     vectors = [x for x in _tensors((*args, *kwargs.values())) if x.ndim == 1]
-    are_wide = bool(vectors) and all(x.dtype == default_float for x in vectors)
-    return lambda x, lower: default_float if are_wide and x.ndim > 1 else x.dtype
+    are_wide = bool(vectors) and all(x.dtype == WIDE for x in vectors)
+    return lambda x, lower: WIDE if are_wide and x.ndim > 1 else x.dtype
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -118,7 +121,7 @@ def _tensors(values: Any) -> list[Tensor]:
 lowered = _ruled(lambda casts, args, kwargs: lambda x, lower: lower)
 """Decorator of products: their tensors are cast to the lower dtype."""
 
-in_float32 = _ruled(lambda casts, args, kwargs: lambda x, lower: default_float)
+in_float32 = _ruled(lambda casts, args, kwargs: lambda x, lower: WIDE)
 """Decorator of sums, norms, losses and what loses digits: halves become float32."""
 
 in_widest = _ruled(_widest)

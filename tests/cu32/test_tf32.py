@@ -170,6 +170,8 @@ def test_they_are_taken_in_high_precision_only(cu32: DeviceEngine, monkeypatch: 
     with monkeypatch.context() as older:
         older.setattr(cu32.device, "capability", (7, 5))
         assert not tf32.enabled(cu32)
+    alpha.set_float32_precision("medium")  # TF32 is more exact than bfloat16
+    assert tf32.enabled(cu32) and not tf32.threefold(cu32)
     alpha.set_float32_precision("highest")
     assert not tf32.enabled(cu32)
 

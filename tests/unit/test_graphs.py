@@ -89,8 +89,8 @@ def test_precision(precision: None) -> None:
     np.testing.assert_array_equal((x @ x.T).numpy(), exact)  # the CPU engine computes in float32 all the same
 
 
-@pytest.mark.parametrize("value", ["medium", "tf32", "", None, 32])
+@pytest.mark.parametrize("value", ["lowest", "tf32", "", None, 32])
 def test_other_precisions_are_refused(value: Any, precision: None) -> None:
-    with pytest.raises(ArgumentError, match=r'^\[set_float32_precision\] expected "ieee", "highest" or "high", got'):
+    with pytest.raises(ArgumentError, match=r'^\[set_float32_precision\] expected "ieee", "highest", "high" or "me'):
         alpha.set_float32_precision(value)
     assert alpha.get_float32_precision() == "highest"

@@ -101,11 +101,11 @@ def test_blocks_of_devices() -> None:
 def test_precision_of_products() -> None:
     before = alpha.get_float32_precision()
     try:
-        for precision in ("ieee", "high", "highest"):
+        for precision in ("ieee", "high", "medium", "highest"):
             alpha.set_float32_matmul_precision(precision)
             assert alpha.get_float32_matmul_precision() == alpha.get_float32_precision() == precision
-        with pytest.raises(ArgumentError, match=r"\[set_float32_precision\] expected .* got 'medium'"):
-            alpha.set_float32_matmul_precision("medium")
+        with pytest.raises(ArgumentError, match=r"\[set_float32_precision\] expected .* got 'lowest'"):
+            alpha.set_float32_matmul_precision("lowest")
     finally:
         alpha.set_float32_precision(before)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from alpha.conv import algorithm
 from alpha.cpu.base import HostEngine
@@ -40,7 +40,9 @@ class Call(NamedTuple):
 
     @property
     def tag(self) -> Any:
-        """A number whose type is the kernels' dtype, and whose value is the activation's slope."""
+        """A number whose type is the kernels' dtype, and whose value, or whose bits, are the activation's slope."""
+        if self.source.dtype != self.out.dtype:
+            return self.out.dtype.type(self.slope or 0).view(self.source.dtype)
         return self.source.dtype.type(self.slope or 0)
 
     @property
@@ -54,7 +56,14 @@ class Call(NamedTuple):
 
 
 class Algorithm(algorithm.Algorithm[Problem]):
-    """A way to compute some operators on the CPU: its plan, its cost in cycles, and how it runs."""
+    """A way to compute some operators on the CPU: its plan, its cost in cycles, and how it runs.
+
+    Attributes:
+        of_pairs: whether it computes with words of two bfloat16 too: it moves numbers, and the micro-kernel alone
+            multiplies and adds.
+    """
+
+    of_pairs: ClassVar[bool] = False
 
     def suits(self, problem: Problem) -> bool:
         """Whether it may be the cheapest for a problem that it serves."""

@@ -166,6 +166,7 @@ class Images(Algorithm):
     """One product for each position and chunk of images."""
 
     name = "images"
+    of_pairs = True
 
     def plan(self, problem: Problem) -> ImagesPlan:
         return plan(problem)

@@ -145,6 +145,7 @@ class Panels(Algorithm):
     """A task multiplies each tap of its panel with all positions at once."""
 
     name = "panels"
+    of_pairs = True
 
     def serves(self, problem: Problem) -> bool:
         return serves(problem)

@@ -173,6 +173,7 @@ class Positions(Algorithm):
     """One product per block of positions and images with the same taps."""
 
     name = "positions"
+    of_pairs = True
 
     def suits(self, problem: Problem) -> bool:
         measured = figures.known().figures

@@ -16,7 +16,13 @@ RUN_CHANNELS = 16
 
 @dataclass(frozen=True)
 class Problem(shared.Problem):
-    """What a plan is made for."""
+    """What a plan is made for.
+
+    Attributes:
+        are_pairs: whether what is summed over (channels; images of a filter gradient) comes in words of two bfloat16.
+    """
+
+    are_pairs: bool = False
 
     def __hash__(self) -> int:
         return self._hash

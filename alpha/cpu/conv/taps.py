@@ -214,6 +214,7 @@ class Taps(Algorithm):
     """One product per tap, over the pairs of pixels that it multiplies."""
 
     name = "taps"
+    of_pairs = True
     operators = (WEIGHT_GRAD,)
 
     def plan(self, problem: Problem) -> TapsPlan:

@@ -9,9 +9,10 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.cpu import figures
+from alpha.cpu import pairs as words
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.explanations import measured, seconds_per_cycle
-from alpha.cpu.gemm import planner
+from alpha.cpu.gemm import pairs, planner
 from alpha.cpu.gemm.problem import Product, product
 from alpha.cpu.isa import L1_SET_STRIDE
 from alpha.dtypes import as_dtype
@@ -70,15 +71,19 @@ def explain_product(
 
 def explain_problem(engine: CPUEngine, problem: Product, call: Callable[[], Tensor] | None = None) -> Explanation:
     """How the engine computes a problem; ``call`` is timed where it is given."""
-    algorithm, known = planner.choose(problem), figures.known()
-    threads = min(engine.threads, algorithm.tasks(problem, engine.threads))
+    algorithm, known, computed, note = planner.choose(problem), figures.known(), problem, ""
     cycles = algorithm.cycles(problem, known.figures)
+    if words.are_wanted(problem.item):
+        note = "" if words.has_instruction() else words.EMULATED
+        if words.has_instruction() and (chosen := pairs.choose(problem)) is not None:
+            (algorithm, computed), cycles, note = chosen, pairs.cycles(problem), words.NOTE
+    threads = min(engine.threads, algorithm.tasks(computed, engine.threads))
     operations = 2 * problem.macs * problem.batch
     many = f"{problem.batch} products" if problem.batch > 1 else "product"
     return Explanation(
         f"{many} of {problem.rows} x {problem.depth} and {problem.depth} x {problem.columns}",
         algorithm.title,
-        algorithm.describe(problem, engine.threads),
+        algorithm.describe(computed, engine.threads) + (note and f"; {note}"),
         operations,
         operations,
         1e3 * cycles * seconds_per_cycle(engine) / threads,

@@ -112,11 +112,13 @@ class Kind(NamedTuple):
         bits: of a number.
         is_packed: whether the left matrix has dense columns, and its blocks are packed into tiles.
         vectors: of a panel's row: one where the result has no more columns than that.
+        are_pairs: whether the matrices hold words of two bfloat16, and the result float32.
     """
 
     bits: int
     is_packed: bool
     vectors: int
+    are_pairs: bool = False
 
     @property
     def item(self) -> int:
@@ -181,7 +183,7 @@ class _Writer:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.tag = types.float32 if kind.bits == 32 else types.float64
+        self.tag = types.int32 if kind.are_pairs else types.float32 if kind.bits == 32 else types.float64
         self.module = ir.Module("product")
         self.zero = ir.GlobalVariable(self.module, I64, "zero")
         self.zero.global_constant, self.zero.initializer = True, integer(0)

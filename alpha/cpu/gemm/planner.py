@@ -48,9 +48,19 @@ def _cheapest(problem: Product) -> Algorithm:
 
 def forget() -> None:
     """Forgets choices, after the list of algorithms or the figures that they are based on have changed."""
+    global _generation
+    _generation += 1
     _cheapest.cache_clear()
     MATMUL.forget()
     LINEAR.forget()
+
+
+_generation = 0
+
+
+def generation() -> int:
+    """How often choices were forgotten: others' choices that are based on these are of one generation."""
+    return _generation
 
 
 _registry = Registry(ALGORITHMS, forget)

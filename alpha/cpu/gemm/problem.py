@@ -24,6 +24,7 @@ class Product:
         x_is_by_columns, y_is_by_columns: whether the left, the right matrix has dense columns instead of dense rows.
         is_kept: whether the right matrix is a layer's weights in inference, which may be kept packed.
         x_rows_collide: whether rows of the left matrix lie so far apart that all share a set of the L1 cache.
+        are_pairs: whether terms are words of two bfloat16, whose products are summed in float32.
     """
 
     rows: int
@@ -35,6 +36,7 @@ class Product:
     y_is_by_columns: bool
     is_kept: bool = False
     x_rows_collide: bool = False
+    are_pairs: bool = False
 
     operator: ClassVar[str] = PRODUCT
 
@@ -44,7 +46,7 @@ class Product:
     @cached_property
     def _hash(self) -> int:
         """Cached, since every call looks up its algorithm by it."""
-        layouts = self.x_is_by_columns, self.y_is_by_columns, self.is_kept, self.x_rows_collide
+        layouts = self.x_is_by_columns, self.y_is_by_columns, self.is_kept, self.x_rows_collide, self.are_pairs
         return hash((self.rows, self.depth, self.columns, self.batch, self.item, *layouts))
 
     @property

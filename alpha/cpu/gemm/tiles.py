@@ -131,7 +131,7 @@ def _threads(problem: Product, threads: int) -> int:
 def _kind(problem: Product) -> Kind:
     """Panels of one vector where the result has no more columns."""
     vectors = 1 if problem.columns <= ISA.lanes(problem.item) else ISA.vectors
-    return Kind(8 * problem.item, problem.x_is_by_columns, vectors)
+    return Kind(8 * problem.item, problem.x_is_by_columns, vectors, problem.are_pairs)
 
 
 def _depth_block(problem: Product) -> int:

@@ -74,6 +74,8 @@ class _Emitter:
     def __init__(
         self, builder: ir.IRBuilder, slope: Any, arguments: Iterable[Any], tag: Any, rows: int, layout: int, width: int
     ) -> None:
+        if isinstance(tag, types.Integer) and slope is not None:
+            slope = builder.bitcast(slope, scalar_of(tag)[0])
         self.builder, self.slope, self.width = builder, slope, width
         self.ahead: Ahead | None = None
         for name, value in zip(self.NAMES, arguments, strict=True):
@@ -371,11 +373,12 @@ def _product(layout: int, width: int, heights: tuple[int, ...]) -> Any:
     """A kernel for m rows of ``width`` vectors, in tiles: as many as fit of the first height, then lower ones.
 
     Arguments, all int64 but the first, whose type chooses float32 or float64; steps and offsets in bytes:
-    tag: the slope of ACTIVATE; m: rows; block: where A is COLUMN_MAJOR, from one tile's rows of A to the next tile's (a
-    tile's height where A is not packed); a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps:
-    their number; a_step: from row to row of A (COLUMN_MAJOR: from k to k); b_step: from k to k of B; depth: number of
-    k; c, c_step: the result and its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row;
-    residual: see ADD; columns: how many columns of C may be written.
+    tag: the slope of ACTIVATE, or its bits as an int32 where A and B are words of two bfloat16 and C is float32; m:
+    rows; block: where A is COLUMN_MAJOR, from one tile's rows of A to the next tile's (a tile's height where A is not
+    packed); a, a_taps, b, b_taps: base addresses and addresses of the taps' offsets; taps: their number; a_step: from
+    row to row of A (COLUMN_MAJOR: from k to k); b_step: from k to k of B; depth: number of k; c, c_step: the result and
+    its row step; mode: STORE, or ADD, BIAS and ACTIVATE together; bias: address of a row; residual: see ADD; columns:
+    how many columns of C may be written.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]

@@ -25,8 +25,24 @@ def integer(value: int) -> ir.Constant:
 
 
 def scalar_of(tag: Any) -> tuple[ir.Type, int]:
-    """The LLVM type and the bytes of a kernel's numbers, from the Numba type of its tag."""
+    """The LLVM type and the bytes of a kernel's numbers, from the Numba type of its tag.
+
+    Words of two bfloat16 (``alpha.cpu.kernels.pairs``), whose tag is an int32, are moved as floats are.
+    """
     return _LLVM_TYPES[tag.bitwidth // 8], tag.bitwidth // 8
+
+
+class _BFloat(ir.Type):  # type: ignore[misc, unused-ignore]
+    """LLVM's bfloat, which llvmlite does not have."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
 
 
 class Vectors:
@@ -38,6 +54,7 @@ class Vectors:
         self.lanes = ISA.lanes(self.item)
         self.vector = ir.VectorType(self.scalar, self.lanes)
         self.zero = self.constant(0.0)
+        self.are_pairs = isinstance(tag, types.Integer)
 
     def opaque(self, value: Any) -> Any:
         """The same integer, hidden from LLVM, which otherwise computes one address from another by a difference."""
@@ -103,7 +120,12 @@ class Vectors:
         return builder.select(positive, value, product)
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
-        """a * b + c."""
+        """a * b + c; of words of two numbers both products are added."""
+        if self.are_pairs:
+            halves = ir.VectorType(_BFloat(), 2 * self.lanes)
+            kind = ir.FunctionType(self.vector, [self.vector, halves, halves])
+            dot = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
+            return self.builder.call(dot, [c, self.builder.bitcast(a, halves), self.builder.bitcast(b, halves)])
         name = f"llvm.fma.v{self.lanes}f{8 * self.item}"
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])

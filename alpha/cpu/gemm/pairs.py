@@ -1,0 +1,82 @@
+"""Products of float32 matrices whose factors are rounded to bfloat16, two terms to a word: see ``alpha.cpu.pairs``."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+from alpha.cpu import figures, pairs
+from alpha.cpu.base import HostEngine
+from alpha.cpu.gemm import planner
+from alpha.cpu.gemm.algorithm import Algorithm, Call
+from alpha.cpu.gemm.problem import Product, is_by_rows
+from alpha.cpu.gemm.tiles import Tiles
+from alpha.cpu.isa import L1_SET_STRIDE
+from alpha.launches import PRODUCT_ALGORITHM
+from alpha.tensor import Tensor
+
+TILES = Tiles()
+"""The algorithm that multiplies words."""
+
+
+def choose(problem: Product) -> tuple[Algorithm, Product] | None:
+    """The algorithm and the problem of words; None where a float32 algorithm is faster, or named by ``planner.use``."""
+    wanted = PRODUCT_ALGORITHM.get()
+    if wanted is None:
+        return _cheaper(problem, planner.generation())
+    return (TILES, of_words(problem)) if wanted == TILES.name else None
+
+
+@lru_cache(maxsize=8192)
+def _cheaper(problem: Product, generation: int) -> tuple[Algorithm, Product] | None:
+    paired, known = of_words(problem), figures.known().figures
+    exact = planner.choose(problem)
+    if problem.is_of_vectors or cycles(problem) >= exact.cycles(problem, known):
+        return None
+    return TILES, paired
+
+
+def cycles(problem: Product) -> float:
+    """Cycles of a product of words, with making them; those of a batch's broadcast matrices as if there were more."""
+    left, right = problem.rows * problem.depth, problem.depth * problem.columns
+    making = pairs.pass_cycles(problem.batch * left) + pairs.pass_cycles(problem.batch * right)
+    return making + TILES.cycles(of_words(problem), figures.known().figures)
+
+
+def of_words(problem: Product) -> Product:
+    """The product of matrices of words: half as many terms."""
+    depth = -(-problem.depth // 2)
+    collides = depth * problem.item % L1_SET_STRIDE == 0 and not problem.x_is_by_columns
+    return replace(problem, depth=depth, is_kept=False, x_rows_collide=collides, are_pairs=True)
+
+
+def run(engine: HostEngine, problem: Product, call: Call) -> Tensor | None:
+    """Computes a product of float32 matrices with words; None where a float32 algorithm is faster."""
+    chosen = choose(problem)
+    if chosen is None:
+        return None
+    algorithm, paired = chosen
+    x, y = _words(engine, call.x, -1), _words(engine, call.y, -2)
+    return algorithm.run(engine, paired, call._replace(x=x, y=y, out=call.target(engine)))
+
+
+def _words(engine: HostEngine, x: Tensor, axis: int) -> Tensor:
+    """Matrices with words along an axis, the terms', of the same dense axis."""
+    if not is_by_rows(x):
+        return _swapped(_words(engine, _swapped(x), -3 - axis))
+    x = engine.dense(x, range(x.ndim))
+    *batch, rows, columns = x.shape
+    if axis == -1:
+        out = pairs.words(engine, (*batch, rows, -(-columns // 2)))
+        pairs.in_rows(engine, x, columns, out.address)
+    else:
+        out = pairs.words(engine, (*batch, -(-rows // 2), columns))
+        pairs.of_rows(engine, x, math.prod(batch), rows, columns, out.address)
+    return out
+
+
+def _swapped(x: Tensor) -> Tensor:
+    """A view with the last two axes exchanged."""
+    shape, strides = (*x.shape[:-2], *x.shape[:-3:-1]), (*x.strides[:-2], *x.strides[:-3:-1])
+    return Tensor(x.storage, x.offset, shape, strides, x.dtype)
