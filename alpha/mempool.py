@@ -208,6 +208,7 @@ class MemoryPool:
         self._small: dict[int, list[Block]] = {}
         self._merged: dict[int, int] = {}  # by size, how often small blocks were merged for a request
         self._in_use = self._held = self._peak = self._requests = self._hits = 0
+        self._unheld_then = self._lent_again = 0  # when unheld bytes were counted last, and bytes lent again since
 
     @property
     def cap(self) -> int:
@@ -304,6 +305,7 @@ class MemoryPool:
                 recent.append(pair)
                 self._requests += 1
                 self._hits += 1
+                self._lent_again += size
                 return block, loan
             if len(recent) < HELD_RECENT:
                 recent.append(pair)
@@ -321,8 +323,11 @@ class MemoryPool:
             found = self._found(size)
             if found is not None:
                 self._in_use += found.nbytes
-                if self._in_use > self._peak:
-                    self._peak = max(self._peak, self._in_use - self._unheld())
+                # What nobody holds became less by what was lent again, at most: it is counted only where that matters.
+                most = self._in_use + min(0, self._lent_again - self._unheld_then)
+                if most > self._peak:
+                    self._lent_again, self._unheld_then = 0, self._unheld()
+                    self._peak = max(self._peak, self._in_use - self._unheld_then)
                 loan = self._loan(found, self._segments[found.segment])
                 lease = _Lease(loan, self._end_lease)
                 lease.block = found
@@ -456,6 +461,7 @@ class MemoryPool:
 
     def _recover(self) -> None:
         """Rebuilds the lists from the segments and from what is in use; if interrupted, it is run again."""
+        self._unheld_then = 0
         self._adopt()
         used: set[Block] = set()
         for lease in self._leases.copy():
@@ -524,6 +530,7 @@ class MemoryPool:
 
     def _forget_unheld(self) -> None:
         """Ends the loans that the pool alone holds."""
+        self._unheld_then = 0
         for recent in list(self._recent.values()):
             for _ in range(len(recent)):
                 try:
