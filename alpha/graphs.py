@@ -132,7 +132,9 @@ class GraphedStep:
             return _each_tensor(_detached, self._step(*inputs))
         shapes = tuple((x.shape, x.memory_order(), x.dtype) for x in inputs)
         key = (engine, engine.precision, engine.checking, engine.threads, is_grad_enabled(), shapes)
-        plan = self._plans.setdefault(key, _Plan(self._step, engine, recorder))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans.setdefault(key, _Plan(self._step, engine, recorder))
         return plan.call(inputs, self._warmup)
 
     @property

@@ -322,10 +322,10 @@ class StepEngine(CPUEngine):
         given = index.detach()
 
         def find() -> bool:
-            with _aside():
-                return CPUEngine._checked(self, given, low, high, check, ignore)[1]
+            return CPUEngine._checked(self, given, low, high, check, ignore)[1]
 
-        is_ignored = find() if is_given else rehearsed
+        with _aside():
+            is_ignored = find() if is_given else rehearsed
 
         def test() -> None:
             if find() != is_ignored:
