@@ -10,13 +10,16 @@ from __future__ import annotations
 import threading
 import weakref
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from alpha.mempool import GRAIN, SMALL, Block, Loan, Segment
+from alpha import host
+from alpha.errors import OutOfMemoryError
+from alpha.mempool import GRAIN, SMALL, Block, Loan, MemoryPool, Segment
 from alpha.tensor import Storage
 
 SMALLEST = SMALL
@@ -125,11 +128,13 @@ class Arena:
     Args:
         block, loan: the memory.
         nbytes: that were asked for; the block may have more.
+        is_on_host: whether the host reaches the memory, and loans are the bytes of their blocks.
     """
 
-    def __init__(self, block: Block, loan: Loan, nbytes: int) -> None:
+    def __init__(self, block: Block, loan: Loan, nbytes: int, is_on_host: bool = False) -> None:
         self.nbytes = nbytes
         self._loan = loan
+        self._memory = host.memory_of(loan) if is_on_host else None
         self._segment = Segment(block.address, block.nbytes, False)
         self._planned: dict[int, list[int]] = {}
         self._live: dict[int, tuple[int, int, weakref.ref[Loan]]] = {}
@@ -156,7 +161,7 @@ class Arena:
         if end > self.nbytes or any(begin < there and here < end for here, there, _ in list(self._live.values())):
             return None
         self._lent += 1
-        number, loan = self._lent, np.empty(0)
+        number, loan = self._lent, np.empty(0) if self._memory is None else host.view(self._memory, begin, size)
         live = self._live
         live[number] = begin, end, weakref.ref(loan, lambda _: live.pop(number, None))
         return Block(self._segment, self._segment.address + begin, size), loan
@@ -165,3 +170,63 @@ class Arena:
 def rounded(nbytes: int) -> int:
     """A request's bytes in an arena, in which what lies behind a block may be read too."""
     return (nbytes + GRAIN - 1) & -GRAIN
+
+
+class PrivatePool(MemoryPool):
+    """Blocks that only captured work uses, so that a replay overwrites nobody's: its segments are blocks of a pool.
+
+    That pool counts them as in use, and gets them back as they fall free once the captures are gone. Large blocks come
+    from an arena where an observation of the same work says where they go.
+    """
+
+    def __init__(self, owner: MemoryPool) -> None:
+        self._owner = owner
+        self._arenas: list[Arena] = []
+        self._arena: Arena | None = None  # of the capture that goes on
+        view = host.view if owner.is_on_host else None
+        super().__init__(1 << 62, self._borrow, view=view)  # the owner's cap is the one that holds
+
+    @contextmanager
+    def planned(self, requests: list[Request]) -> Iterator[None]:
+        """``with pool.planned(requests):`` the work of the block makes these requests, most likely."""
+        self._arena = self._prepared(requests) if requests else None
+        try:
+            yield
+        finally:
+            self._arena = None
+
+    def _prepared(self, requests: list[Request]) -> Arena:
+        """An arena for requests: one that there is, if it is large enough."""
+        for arena in self._arenas:
+            offsets, end = place(requests, arena.taken())
+            if end <= arena.nbytes:
+                break
+        else:
+            offsets, end = place(requests)
+            self._owner.release_cached()  # what the work has left there, and most likely in other pieces than one
+            with self._saying_for_what(end):
+                arena = Arena(*self._owner.lend(end), end, self.is_on_host)
+            self._arenas.append(arena)
+        arena.follow(requests, offsets)
+        return arena
+
+    def _borrow(self, nbytes: int) -> tuple[int, object]:
+        block, loan = self._owner.lend(nbytes)
+        return block.address, host.memory_of(loan) if self.is_on_host else loan
+
+    def lend(self, nbytes: int, collected: bool = False) -> tuple[Block, Loan]:
+        planned = self._arena.lend(nbytes) if self._arena is not None else None
+        if planned is not None:
+            return planned
+        with self._saying_for_what(nbytes):
+            return super().lend(nbytes, collected)
+
+    @contextmanager
+    def _saying_for_what(self, nbytes: int) -> Iterator[None]:
+        try:
+            yield
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"[graph] expected room for {nbytes} bytes of a captured step, got {self._owner}: use a smaller batch, "
+                "or raise the engine's memory="
+            ) from error

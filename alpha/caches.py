@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -44,6 +45,7 @@ class _Ledger:
     def __init__(self) -> None:
         self.young = self.old = 0
         self.budget = MAX_BUDGET
+        self.keepers: list[list[Any]] = []
         self.caches: weakref.WeakSet[_Cache[Any]] = weakref.WeakSet()
         self.caps: weakref.WeakKeyDictionary[object, int] = weakref.WeakKeyDictionary()
 
@@ -79,6 +81,8 @@ class _Cache(Generic[Made]):
         if value is None:
             self.misses += 1
             value = self.function(*key)
+        for keeper in list(_LEDGER.keepers):
+            keeper.append(value)
         nbytes = weight(value) + ENTRY_BYTES
         if nbytes <= _LEDGER.budget // 4:  # a larger value would displace all others
             if _LEDGER.young + nbytes > _LEDGER.budget // 2:
@@ -117,6 +121,21 @@ def kept(function: Callable[..., Made]) -> Kept[Made]:
 
     call.cache_clear = cache.clear  # type: ignore[attr-defined]
     return cast(Kept[Made], call)
+
+
+@contextmanager
+def keeping() -> Iterator[list[Any]]:
+    """``with caches.keeping() as values:`` lists all cached values that are used in the block, maybe more.
+
+    For who goes on using them by their addresses: he keeps the list.
+    """
+    values: list[Any] = []
+    try:
+        _LEDGER.keepers.append(values)
+        _LEDGER.turn()  # a value's first use finds it old, and so goes through ``_Cache.make``
+        yield values
+    finally:
+        _LEDGER.keepers[:] = [keeper for keeper in _LEDGER.keepers if keeper is not values]
 
 
 def weight(value: Any) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 Action = tuple[Any, ...]
 """A function written in C that runs no Python code, and its arguments."""
+
+# The module in C, where there is one: it does not make names of numbers, which takes longer than all the rest.
+_signals: Any = sys.modules.get("_signal", signal)
+_SIGINT = int(signal.SIGINT)
 
 _TRIES = 1000
 """How often a change is resumed that interrupts hit even while it is being resumed."""
@@ -193,15 +198,15 @@ def deferred_interrupts() -> Iterator[None]:
 
     Only the main thread gets signals, so other threads have nothing to defer.
     """
-    handler = signal.getsignal(signal.SIGINT)
+    handler = _signals.getsignal(_SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
     waiting: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: waiting.append((number, frame)))
+    _signals.signal(_SIGINT, lambda number, frame: waiting.append((number, frame)))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        _signals.signal(_SIGINT, handler)
         if waiting:
             handler(*waiting[0])

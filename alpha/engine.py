@@ -102,6 +102,7 @@ class Engine(ABC):
         memory: the pool every tensor of the engine lives in.
         synchronous: whether every operation is done when its call returns; see ``sync``.
         checking: whether indices are checked; see ``check``.
+        threads: the host's threads that compute.
         finishes_images: whether loaders leave what they can of a batch to ``images_to_float``.
         has_losses_at_once: whether it has ``cross_entropy_loss``.
         capture: what notes down a step that ``alpha.graph`` is capturing on this engine, else None.
@@ -111,6 +112,7 @@ class Engine(ABC):
     memory: MemoryPool
     synchronous: bool = False
     checking: bool = True
+    threads: int = 1
     has_losses_at_once: bool = False
     finishes_images: bool = False
     capture: Capture | None = None

@@ -1,4 +1,4 @@
-"""alpha.graph: a training step captured once and then replayed by the device alone, the same to the bit.
+"""alpha.graph: a training step captured once and then replayed by the engine alone, the same to the bit.
 
 Capturing runs the step's Python once while the engine notes down the kernels it launches instead of running them. A
 replay launches them all at once; no Python of the step runs, so what the host does in a step must be known: numbers
@@ -55,8 +55,11 @@ class Recording(ABC):
     """A captured step."""
 
     @abstractmethod
-    def launch(self) -> None:
-        """Submits the captured work."""
+    def launch(self) -> bool:
+        """Submits the captured work; False where values that it finds lead the step elsewhere: then nothing is done.
+
+        What the step itself would find wrong with them it may raise.
+        """
 
 
 class Recorder(ABC):
@@ -81,8 +84,8 @@ def graph(step: Step, warmup: int = 2) -> GraphedStep:
     """A step (forward, backward and update) that a device replays as one submission: ``step = alpha.graph(step)``.
 
     The first ``warmup`` calls run the step as it is; the next one captures it, and from then on a call copies its
-    arguments into the capture's and replays. Losses and parameters are those of the step itself, to the bit. The CPU
-    engine has nothing to gain and just calls the step.
+    arguments into the capture's and replays. Losses and parameters are those of the step itself, to the bit. On the CPU
+    engine the kernels are called one after another by one native loop, and what NumPy computes is refused.
 
     The step takes tensors of one engine by position and returns tensors (None, or tuples, lists and dicts of them);
     the caller gets copies outside the graph. Other shapes or dtypes are captured for themselves. Optimizers, the
@@ -96,9 +99,9 @@ def graph(step: Step, warmup: int = 2) -> GraphedStep:
         step: the function.
         warmup: calls before the capture, at least 1: kernels are compiled and state is made then.
 
-    Errors: GraphError where the step reads a value (``item()``, ``numpy()``, ``if tensor``), takes data from the host
-    or has a result whose shape depends on values: in the last call before the capture, at the place; ArgumentError
-    for arguments or results that are no tensors.
+    Errors: GraphError where the step reads a value (``item()``, ``numpy()``, ``if tensor``), takes data from the host,
+    has a result whose shape depends on values, or calls what the engine cannot note down, which it names: in the last
+    call before the capture, at the place; ArgumentError for arguments or results that are no tensors.
     """
     return GraphedStep(step, warmup)
 
@@ -128,8 +131,10 @@ class GraphedStep:
         if recorder is None:
             return _each_tensor(_detached, self._step(*inputs))
         shapes = tuple((x.shape, x.memory_order(), x.dtype) for x in inputs)
-        key = (engine, engine.precision, engine.checking, is_grad_enabled(), shapes)
-        plan = self._plans.setdefault(key, _Plan(self._step, engine, recorder))
+        key = (engine, engine.precision, engine.checking, engine.threads, is_grad_enabled(), shapes)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans.setdefault(key, _Plan(self._step, engine, recorder))
         return plan.call(inputs, self._warmup)
 
     @property
@@ -151,6 +156,7 @@ class _Plan:
     def __init__(self, step: Step, engine: Engine, recorder: Recorder) -> None:
         self.step, self.engine, self.recorder = step, engine, recorder
         self.calls = self.captures = 0
+        self.is_due = False  # whether the last call was a rehearsal of values that no capture is for
         self.rehearsal: Watch | None = None
         self.noted: Any = None  # by the recorder, of the rehearsal
         self.inputs: list[Tensor] = []
@@ -170,19 +176,24 @@ class _Plan:
     def replay(self, inputs: Sequence[Tensor]) -> Any:
         """Replays the step, after capturing it if need be; or rehearses it, where no capture fits."""
         values = self.values()
-        recorded = None
-        if values is not None:
-            recorded = next((recorded for recorded in self.recorded if recorded.fits(values)), None)
-        if not self.agrees(values, recorded):
+        fitting = [] if values is None else [one for one in self.recorded if one.fits(values)]
+        if not self.agrees(values, bool(fitting)):
             return self.rehearse(inputs)
         if not self.inputs:
             self.inputs = [self.engine.empty_like(x) for x in inputs]
         for given, captured in zip(inputs, self.inputs, strict=True):
             self.engine.copy(given, captured)
             captured.storage.touch()
-        if recorded is None:
+        for recorded in fitting:
+            if recorded.launch():
+                return recorded.results()
+        if not fitting or self.is_due:
+            self.is_due = False
             recorded = self.capture()
-        return recorded.launch()
+            if recorded.launch():
+                return recorded.results()
+        self.is_due = True  # values lead elsewhere than in all captures
+        return self.rehearse(inputs)
 
     def values(self) -> list[Hashable] | None:
         """The values of the conditions that the rehearsal set; None where the step must run as it is."""
@@ -194,12 +205,12 @@ class _Plan:
             found.append(value)
         return found
 
-    def agrees(self, values: list[Hashable] | None, recorded: _Recorded | None) -> bool:
+    def agrees(self, values: list[Hashable] | None, is_captured: bool) -> bool:
         """Whether the call is a replay, or a capture of the step as it was rehearsed, for all who share the step."""
         then = self.rehearsal
         if then is None or values is None:
             return False
-        is_ready = recorded is not None or (holds(then.guards) and values == [one.value for one in then.conditions])
+        is_ready = is_captured or (holds(then.guards) and values == [one.value for one in then.conditions])
         return then.conditions[0].agree(is_ready) if then.conditions else is_ready
 
     def rehearse(self, inputs: Sequence[Tensor]) -> Any:
@@ -271,12 +282,17 @@ class _Recorded:
     def fits(self, values: list[Hashable]) -> bool:
         return values == self.values and holds(self.guards) and all(leaf.fits() for leaf in self.leaves)
 
-    def launch(self) -> Any:
-        """Launches, and returns copies of the results: the next launch writes over the captured ones."""
+    def launch(self) -> bool:
+        """Launches; False where values lead the step elsewhere."""
         with random.sequence_kept():
-            self.recording.launch()
+            if not self.recording.launch():
+                return False
         for leaf in self.leaves:
             leaf.restore()
+        return True
+
+    def results(self) -> Any:
+        """Copies of the results: the next launch writes over the captured ones."""
         return _each_tensor(self._copied, self.result)
 
     def _copied(self, captured: Tensor) -> Tensor:

@@ -45,6 +45,11 @@ def convert(source: Tensor, out: Tensor) -> None:
         np.copyto(array(out), array(source), casting="unsafe")
 
 
+def memory_of(loan: Array) -> Array:
+    """A loan's bytes as the memory of segments, for a pool that borrows from another: see ``_Memory``."""
+    return _Memory(loan.nbytes, np.uint8, loan.data)  # no array is its base: NumPy would skip it for the loan
+
+
 def view(handle: Any, offset: int, nbytes: int) -> Array:
     """The bytes of a block: the loan of a pool's memory on the host."""
     return np.ndarray((nbytes,), np.uint8, handle, offset)

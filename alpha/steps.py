@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +69,9 @@ class Watch:
         self.guards: list[Guard] = []
         self.tables: dict[Hashable, Tensor] = {} if rehearsal is None else dict(rehearsal.tables)
         self.conditions: list[Condition] = []
-        self.findings: dict[Hashable, Any] = {} if rehearsal is None else dict(rehearsal.findings)
+        self.findings: dict[Hashable, Any] = {}
+        if rehearsal is not None:
+            self.findings = {key: copy(found) for key, found in rehearsal.findings.items()}
         self.random = random.get_state()
 
 
@@ -90,6 +93,17 @@ def watching(watch: Watch) -> Iterator[Watch]:
             _thread.watch = None
     finally:
         _thread.watch = None  # again, if an interrupt came before the first assignment
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """``with unwatched():`` what this thread does in the block belongs to no step."""
+    before = _thread.watch
+    try:
+        _thread.watch = None
+        yield
+    finally:
+        _thread.watch = before
 
 
 def note_leaf(leaf: Tensor, before: Tensor | None) -> None:

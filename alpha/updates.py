@@ -10,10 +10,11 @@ import numpy as np
 
 from alpha.changes import Action, at_once, finish, setting, versions
 from alpha.dtypes import FLOATS, float_names, is_float
-from alpha.errors import DtypeError, EngineError, ShapeError
+from alpha.errors import DtypeError, EngineError, GraphError, ShapeError
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
+    from alpha.expressions.program import Program
     from alpha.tensor import Tensor
     from alpha.update_rules import UpdateRule
 
@@ -35,6 +36,17 @@ def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
         for tensor in row:
             if tensor.storage.engine is not engine or tensor.shape != shape or tensor.dtype is not dtype:
                 _check(engine, row)
+
+
+def numbers_of_replay(rule: UpdateRule, captured: Program) -> tuple[float, ...]:
+    """The numbers of a replay's rule; GraphError where its program is not the captured one."""
+    program, numbers = rule.traced()
+    if program is not captured:
+        raise GraphError(
+            f"[optimizer_step] expected a rule that decides as the captured one did, got {rule}: make the graph of "
+            "the step anew, or decide by alpha.where"
+        )
+    return numbers
 
 
 def written(row: Row) -> Row:

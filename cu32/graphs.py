@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from alpha import graphs
-from alpha.arenas import Arena, Observer, Request, place
+from alpha.arenas import Observer, PrivatePool
 from alpha.cu32 import driver
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.checks import CheckOperations
 from alpha.cu32.compiler import Source
 from alpha.dtypes import uint8
-from alpha.errors import ArgumentError, GraphError, OutOfMemoryError
-from alpha.mempool import Block, Loan, MemoryPool
+from alpha.errors import ArgumentError, GraphError
+from alpha.mempool import MemoryPool
 from alpha.tensor import Storage, Tensor
 
 SOURCES = (Source("graphs"),)
@@ -31,65 +31,6 @@ class GraphOperations(CheckOperations):
 
     def recorder(self) -> graphs.Recorder:
         return Recorder(self)
-
-
-class PrivatePool(MemoryPool):
-    """Blocks that only captured work uses, so that a replay overwrites nobody's: its segments are blocks of a pool.
-
-    That pool counts them as in use, and gets them back as they fall free once the captures are gone. Large blocks come
-    from an arena where an observation of the same work says where they go.
-    """
-
-    def __init__(self, owner: MemoryPool) -> None:
-        self._owner = owner
-        self._arenas: list[Arena] = []
-        self._arena: Arena | None = None  # of the capture that goes on
-        super().__init__(1 << 62, self._borrow)  # the owner's cap is the one that holds
-
-    @contextmanager
-    def planned(self, requests: list[Request]) -> Iterator[None]:
-        """``with pool.planned(requests):`` the work of the block makes these requests, most likely."""
-        self._arena = self._prepared(requests) if requests else None
-        try:
-            yield
-        finally:
-            self._arena = None
-
-    def _prepared(self, requests: list[Request]) -> Arena:
-        """An arena for requests: one that there is, if it is large enough."""
-        for arena in self._arenas:
-            offsets, end = place(requests, arena.taken())
-            if end <= arena.nbytes:
-                break
-        else:
-            offsets, end = place(requests)
-            self._owner.release_cached()  # what the work has left there, and most likely in other pieces than one
-            with self._saying_for_what(end):
-                arena = Arena(*self._owner.lend(end), end)
-            self._arenas.append(arena)
-        arena.follow(requests, offsets)
-        return arena
-
-    def _borrow(self, nbytes: int) -> tuple[int, Loan]:
-        block, loan = self._owner.lend(nbytes)
-        return block.address, loan
-
-    def lend(self, nbytes: int, collected: bool = False) -> tuple[Block, Loan]:
-        planned = self._arena.lend(nbytes) if self._arena is not None else None
-        if planned is not None:
-            return planned
-        with self._saying_for_what(nbytes):
-            return super().lend(nbytes, collected)
-
-    @contextmanager
-    def _saying_for_what(self, nbytes: int) -> Iterator[None]:
-        try:
-            yield
-        except OutOfMemoryError as error:
-            raise OutOfMemoryError(
-                f"[graph] expected room for {nbytes} bytes of a captured step, got {self._owner}: use a smaller batch, "
-                "or raise the engine's memory="
-            ) from error
 
 
 class _LiveMemory:
@@ -173,7 +114,7 @@ class Capture(graphs.Capture, graphs.Recording):
         self._written = [(storage, storage.version - seen) for storage, seen in self._kept.items()]
         self._written = [(storage, count) for storage, count in self._written if count]
 
-    def launch(self) -> None:
+    def launch(self) -> bool:
         if self._graph is None:
             raise GraphError("[graph] expected a finished capture, got one that failed: capture the step again")
         if self._launches:  # what the first launch needs, the capture itself has done
@@ -190,6 +131,7 @@ class Capture(graphs.Capture, graphs.Recording):
         self.engine.graph_launched()
         for effect in self._behind:
             effect()
+        return True
 
 
 class Recorder(graphs.Recorder):

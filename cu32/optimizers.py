@@ -17,11 +17,10 @@ from alpha.changes import Action, at_once, deferred_interrupts
 from alpha.cu32 import expressions
 from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
-from alpha.errors import GraphError
 from alpha.expressions.program import Program
 from alpha.tensor import Tensor
 from alpha.update_rules import UpdateRule
-from alpha.updates import Plan, Refresh, Row, batches, submit
+from alpha.updates import Plan, Refresh, Row, batches, numbers_of_replay, submit
 
 BLOCK = 256
 CHUNK = 2048
@@ -76,7 +75,7 @@ class OptimizerOperations(DeviceEngine):
 
         def refreshed(first: bool, dtype: np.dtype[Any]) -> bytes:
             if first:  # one replay is one step, of all dtypes
-                latest[:] = [_numbers_of(refresh(), program)]
+                latest[:] = [numbers_of_replay(refresh(), program)]
             return _packed(latest[0], dtype)
 
         refreshes = [partial(refreshed, index == 0, dtype) for index, dtype in enumerate(dtypes)]
@@ -92,17 +91,6 @@ class OptimizerOperations(DeviceEngine):
             table = np.zeros((len(part[0]), most), np.int64)
             table[:, : len(part)] = np.array([[tensor.address for tensor in row] for row in part], np.int64).T
             self.launch(kernel.source, kernel.name, blocks, BLOCK, table.tobytes() + sizes + firsts, given, live)
-
-
-def _numbers_of(rule: UpdateRule, captured: Program) -> tuple[float, ...]:
-    """The numbers of a replay's rule; GraphError where its program is not the captured one."""
-    program, numbers = rule.traced()
-    if program is not captured:
-        raise GraphError(
-            f"[optimizer_step] expected a rule that decides as the captured one did, got {rule}: make the graph of "
-            "the step anew, or decide by alpha.where"
-        )
-    return numbers
 
 
 def _packed(numbers: tuple[float, ...], dtype: np.dtype[Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -64,6 +65,7 @@ class Optimizer(Stateful):
         self.defaults = defaults
         self.param_groups: list[Group] = []
         self.state: defaultdict[Tensor, State] = defaultdict(dict)
+        self._decided: tuple[int, list[Any], Any] = (-1, [], None)  # the latest options and what they decide
         self._changes = 0  # how often groups or state tensors became others
         self.steps = 0
         given: list[Any] = [params] if isinstance(params, Tensor | Mapping) else listed(self._name, "params", params)
@@ -265,7 +267,13 @@ class Optimizer(Stateful):
         options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
         if type(self).update is not Optimizer.update:
             return self._changes, options
-        return self._changes, [{key: _decision(value) for key, value in group.items()} for group in options]
+        given = [value for group in options for value in group.values()]
+        changes, before, decisions = self._decided
+        if changes != self._changes or len(before) != len(given) or not all(map(operator.is_, before, given)):
+            decisions = [{key: _decision(value) for key, value in group.items()} for group in options]
+            if all(type(value) in _UNCHANGING for value in given):
+                self._decided = self._changes, given, decisions
+        return self._changes, decisions
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
         """One step of some parameters of one engine and one group; subclasses override this."""
@@ -327,6 +335,10 @@ class Optimizer(Stateful):
 def gradients(params: Iterable[Tensor]) -> list[Tensor]:
     """The gradients of the parameters that have one."""
     return [p.grad for p in params if p.grad is not None]
+
+
+_UNCHANGING = (int, float, bool, str, tuple, type(None))
+"""Types of options that stay what they are."""
 
 
 def _decision(value: Any) -> Hashable:

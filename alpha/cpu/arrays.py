@@ -13,8 +13,8 @@ import numpy as np
 from alpha import caches, host
 from alpha.arguments import Shape
 from alpha.composed import elementwise
-from alpha.cpu import lookups, streaming, tasks
-from alpha.cpu.base import Array
+from alpha.cpu import lookups, streaming, tapes, tasks
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.loops import machine, ranges
 from alpha.cpu.masks import MaskOperations
@@ -183,6 +183,7 @@ class ArrayOperations(MaskOperations):
             return out, False
         checking = self.checking or high <= 0  # no element can stand in where there is none
         found = np.array(_NOTHING_FOUND)
+        tapes.kept(found)
         plan, may_ignore = _range_plan(count), ignore is not None
         job = _RANGE_JOB(
             plan.address, source.address, out.address, low, high, ignore if may_ignore else 0, may_ignore, checking,
@@ -193,7 +194,7 @@ class ArrayOperations(MaskOperations):
         tasks.run(_range_loop(streams), job, -(-count // ranges.TASK), self.threads)
         is_ignored, place = found.tolist()
         if checking and place < count:
-            raise check.error(int(self.array(out).reshape(-1)[place]), place)
+            raise check.error(int(HostEngine.array(self, out).reshape(-1)[place]), place)
         return out, is_ignored != 0
 
     def _native(self, index: Index) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from numba import float64, int64, types
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import attention as composed
-from alpha.cpu import compile, workers
+from alpha.cpu import compile, tapes
 from alpha.cpu.base import HostEngine
 from alpha.cpu.compile import Entry
 from alpha.cpu.isa import ISA
@@ -86,7 +86,7 @@ class AttentionOperations(HostEngine):
             math.ceil(p * 2**24), _signed(settings.seed), _signed(settings.offset), 1 / (1 - p) if p < 1 else 0.0
         )
         arguments = (1.0, sizes, dropout, float(settings.scale), places, *addresses)
-        workers.WORKERS.enter(_entry(kernel, dtype), max(1, min(self.threads, tasks)), arguments)
+        tapes.enter(_entry(kernel, dtype), max(1, min(self.threads, tasks)), arguments)
 
 
 def _signed(word: int) -> int:

@@ -35,6 +35,9 @@ class HostEngine(Engine):
         threads: threads that compute; by default as many as the process may use.
     """
 
+    has_launches = True
+    """Whether launches (``alpha.cpu.launches``) are to know how to call the kernels."""
+
     def __init__(self, memory: str | int | None = None, threads: int | None = None) -> None:
         self.name = "cpu"
         cap = memory if memory is not None else host.usable_memory() * 9 // 10
@@ -65,6 +68,31 @@ class HostEngine(Engine):
             view = tensor._array = host.array(tensor)
         return view
 
+    def operand(self, tensor: Tensor) -> Array:
+        """``array`` for what is noted in a captured step: a kernel, or a function that ``act`` calls."""
+        return self.array(tensor)
+
+    def act(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Calls a function that reads and writes operands, and returns nothing of use; what it does is no error.
+
+        A step that is captured notes the call. Infinities and NaN are values here.
+        """
+        with np.errstate(all="ignore"):
+            function(*arguments)
+
+    def decided(self, answer: Tensor) -> bool:
+        """What a kernel has answered, not 0 for yes, in a tensor of one int64.
+
+        A capture takes what the rehearsal found; a replay that finds another answer is none.
+        """
+        return bool(self.array(answer)[0])
+
+    def overwriting(self, tensor: Tensor) -> None:
+        """Called before a tensor is changed that is there before a step and behind it, ahead of what is ``decided``.
+
+        A replay that ends there puts it back as it was.
+        """
+
     def from_numpy(self, array: Array) -> Tensor:
         array = array if type(array) is np.ndarray else as_array("from_numpy", array)
         as_dtype(array.dtype, "from_numpy")
@@ -92,9 +120,9 @@ class HostEngine(Engine):
         if elements <= SMALL_FILL and out.is_contiguous(out.memory_order()):
             number = np.empty((), out.dtype)
             number.fill(value)
-            ctypes.memmove(out.address, number.tobytes() * elements, elements * number.itemsize)
+            self.act(ctypes.memmove, out.address, number.tobytes() * elements, elements * number.itemsize)
         else:
-            self.array(out).fill(value)
+            self.act(self.operand(out).fill, value)
 
     def alias(self, known: Launches, arguments: Sequence[Any], other: Launches, given: Sequence[Any]) -> None:
         launches.alias(self, known, arguments, other, given)

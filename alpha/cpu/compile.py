@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import types
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -13,8 +13,9 @@ from numba import njit
 from numba import types as numba_types
 from numba.core import cgutils, sigutils
 from numba.core.ccallback import CFunc
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
-from numba.np.numpy_support import from_dtype
+from numba.np.numpy_support import as_dtype, from_dtype
 
 from alpha.cpu import compilations, sharing
 from alpha.cpu.forks import compilation_lock
@@ -58,7 +59,56 @@ def entry(kernel: Any, *kinds: Any) -> Entry:
     """A kernel for arguments of these Numba types or dtypes, which it no longer checks: a call costs 0.5 us less."""
     tags = [from_dtype(kind) if isinstance(kind, np.dtype) else kind for kind in kinds]
     found: Entry = kernel.compile((numba_types.int64, numba_types.int64, numba_types.Tuple(tags)))
+    _entered[found] = kernel, tags
     return found
+
+
+_entered: dict[Entry, tuple[Any, list[Any]]] = {}
+"""By their entries the kernels, and the types of their arguments."""
+
+
+def entered(entry: Entry, arguments: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The kernel of an entry, and arguments of the types that the entry makes of them."""
+    kernel, tags = _entered[entry]
+    pairs = zip(tags, arguments, strict=True)
+    return kernel, tuple([as_dtype(tag).type(x) if isinstance(tag, numba_types.Float) else x for tag, x in pairs])
+
+
+class Layout(NamedTuple):
+    """How the arguments of a job lie that a kernel's function makes of them.
+
+    Attributes:
+        nbytes: of all.
+        owners: where addresses lie of the objects that own arrays' memory.
+    """
+
+    nbytes: int
+    owners: tuple[int, ...]
+
+
+def layout_of(kernel: Any, arguments: Sequence[Any]) -> Layout:
+    """The layout of a job of these arguments, without the slot and the threads, as ``make_job`` keeps it."""
+    kinds = [numba_types.int64, *[kernel.typeof_pyval(argument) for argument in arguments]]
+    context = cpu_target.target_context
+    kind = numba_types.Tuple(kinds)
+    return Layout(context.get_abi_sizeof(context.get_value_type(kind)), tuple(_owners(context, kind, 0)))
+
+
+def _owners(context: Any, kind: Any, first: int) -> Iterator[int]:
+    """Where a value of a type, which begins at ``first``, keeps the addresses of owners of memory."""
+    if isinstance(kind, numba_types.Array):
+        yield first
+        yield first + 8
+    elif isinstance(kind, numba_types.BaseTuple):
+        place = first
+        for part in kind:
+            value = context.get_value_type(part)
+            size, alignment = context.get_abi_sizeof(value), context.get_abi_alignment(value)
+            place = -(-place // alignment) * alignment
+            yield from _owners(context, part, place)
+            place += size
+    elif not isinstance(kind, numba_types.Number | numba_types.Boolean | numba_types.NoneType):
+        raise TypeError(f"expected numbers, arrays and tuples of them as a kernel's arguments, got {kind}")
 
 
 def alone(function: Callable[..., Any]) -> Any:

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from alpha import caches
+from alpha import caches, random
 from alpha.arguments import Shape
-from alpha.cpu import tasks
+from alpha.cpu import tapes, tasks
 from alpha.cpu.pointwise import Plan, PointwiseOperations
 from alpha.expressions import dropout
 from alpha.tensor import Tensor, dense_strides
+
+_PLACE = struct.Struct("QQ").pack
 
 _DRAW = struct.Struct("QQq").pack
 """Seed, first counter and threshold, at the end of a job."""
@@ -31,7 +33,8 @@ class DropoutOperations(PointwiseOperations):
         if plan.elements:
             places = y.storage.address, mask.storage.address, x.storage.address + x.offset * x.dtype.itemsize
             job = plan.pack(plan.address, *places, 0, dropout.scale(p)) + _DRAW(seed, offset, dropout.threshold(p))
-            tasks.run(plan.loop, job, plan.tasks, self.threads)
+            live = tapes.Live(len(job) - 24, lambda: _PLACE(*random.reserve(x.numel())))
+            tasks.run(plan.loop, job, plan.tasks, self.threads, live)
         return y, mask
 
 

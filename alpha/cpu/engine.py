@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from alpha import graphs
 from alpha.composed.stored import with_stored_dtypes
 from alpha.cpu.along_axis import AxisOperations
 from alpha.cpu.attention import AttentionOperations
@@ -47,6 +48,11 @@ class CPUEngine(
     OptimizerOperations,
 ):
     """Computes on the host: NumPy for general operations, compiled kernels where training spends its time."""
+
+    def recorder(self) -> graphs.Recorder:
+        from alpha.cpu.graphs import Recorder  # here: its engine during a step is one of these
+
+        return Recorder(self)
 
     @property
     def numerics(self) -> str:

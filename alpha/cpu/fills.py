@@ -7,7 +7,7 @@ import math
 import struct
 import sys
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from alpha.cpu.tasks import Record
 from alpha.dtypes import ALL, is_float, is_stored, limits
 from alpha.launches import EYE, FULL, FULL_LIKE
 from alpha.records import Scalar
-from alpha.tensor import Storage, Tensor, dense_strides
+from alpha.tensor import Tensor, dense_strides
 
 SHARED_BYTES = 1 << 20
 """Bytes from which workers are woken."""
@@ -50,7 +50,7 @@ class FillOperations(HostEngine):
             if found is not None:
                 return found
         nbytes = math.prod(shape) * dtype.itemsize
-        storage = Storage(self, self.memory, nbytes)
+        storage = self.allocate(nbytes)
         self._repeat(pattern(value, dtype), storage.address, nbytes)
         out = Tensor(storage, 0, shape, dense_strides(shape, order), dtype)
         if order is None and nbytes:
@@ -105,7 +105,7 @@ class FillOperations(HostEngine):
         streams = streaming.streams(out.storage.nbytes) and out.storage.address % ISA.bytes == 0
         tasks.run(_progression_loop(in_floats, element, streams), job, parts, self.threads)
         if in_floats and count > 1:
-            ctypes.memmove(out.storage.address + dtype.itemsize, pattern(second, dtype), dtype.itemsize)
+            self.act(ctypes.memmove, out.storage.address + dtype.itemsize, pattern(second, dtype), dtype.itemsize)
         return out
 
 
@@ -186,7 +186,7 @@ def _diagonal_loop(itemsize: int, streams: bool) -> machine.Loop:
     return machine.loop(diagonal.ir_of(itemsize, streams))
 
 
-@lru_cache(maxsize=1024)
+@caches.kept
 def _progression(parts: int) -> Record:
     """The plan of a progression: the number of its tasks."""
     return Record([parts])

@@ -13,7 +13,7 @@ import numpy as np
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed.group_norm import blend
-from alpha.cpu import tasks
+from alpha.cpu import tapes, tasks
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.isa import ISA
 from alpha.cpu.launches import call_of, constant, learn, of_number, of_result, of_tensor
@@ -91,6 +91,7 @@ class GroupNormOperations(HostEngine):
         plan = _plan(x.shape, x.strides, x.dtype, groups)
         dy, dx, weight = self.dense(dy, x.memory_order()), self.empty_like(x), self.parameter(weight)
         parts = np.empty((2, len(x), x.shape[-1]))
+        tapes.kept(parts)
         made = gradient_loop(Variant(8 * x.dtype.itemsize, weight is not None, False, False, plan.streams))
         job = GRADIENT_JOB(
             plan.record.address, dx.storage.address, parts.ctypes.data, 0, dy.address, x.address, address_of(weight),

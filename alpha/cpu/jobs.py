@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from alpha.cpu import workers
+from alpha.cpu import tapes, workers
 from alpha.cpu.compile import NativeFunction
 from alpha.cpu.loops.machine import Entries
 
@@ -25,7 +25,10 @@ class JobKernel(NativeFunction):
     def run(self, job: bytes, tasks: int, threads: int) -> None:
         """Runs a job of so many tasks on up to so many threads."""
         compiled, alone = self._made or self._make()
-        if threads == 1 or tasks <= 1:
+        tape = tapes.tape()
+        if tape is not None:
+            tape.run(self, job, tasks, threads)
+        elif threads == 1 or tasks <= 1:
             alone(0, job)
         else:
             workers.WORKERS.share(compiled.address, job, min(threads, tasks))

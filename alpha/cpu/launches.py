@@ -136,6 +136,8 @@ class _Entry(NamedTuple):
 
 def learn(known: Launches, engine: Any, call: Callable[[], Call | None], *arguments: Any) -> None:
     """Makes an operation's launches know how the kernel is called with arguments that lie as these, if it can be."""
+    if not engine.has_launches:
+        return
     layouts, keys = _layout(known, arguments)
     if not _are_keys(keys):
         return

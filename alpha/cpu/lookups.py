@@ -13,7 +13,7 @@ import numpy as np
 from alpha import caches
 from alpha.arguments import Shape
 from alpha.composed import arrays
-from alpha.cpu import streaming, tasks
+from alpha.cpu import streaming, tapes, tasks
 from alpha.cpu.base import Array
 from alpha.cpu.copies import STREAMED_ROW_BYTES, CopyOperations
 from alpha.cpu.isa import ISA
@@ -95,6 +95,7 @@ class LookupOperations(CopyOperations):
         index = self.dense(given, range(given.ndim))
         out = Tensor(self.allocate(lines.nbytes), 0, lines.shape, lines.strides, x.dtype)
         wrong = np.zeros(1, np.int64) if checked else None
+        tapes.kept(wrong)
         mark = 0 if wrong is None else wrong.ctypes.data
         self.look_up(TAKE, lines, Looked(index, x, out, kept), mark, from_end)
         if wrong is not None and wrong[0]:
@@ -154,6 +155,7 @@ class LookupOperations(CopyOperations):
             return False
         followed, given = self.dense(index, range(index.ndim)), self.dense(values, range(values.ndim))
         wrong = np.zeros(1, np.int64)  # which the indices are not
+        tapes.kept(wrong)
         self.look_up(PUT_ENTRIES, lines, Looked(followed, out, given), wrong.ctypes.data)
         if followed is index and given is values:
             kernel = kernels.put_entries[out.dtype.itemsize]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha.cpu import tapes
 from alpha.cpu.base import Array
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels import masks as kernels
@@ -77,7 +78,9 @@ class MaskOperations(LookupOperations):
             return False
         numbers = math.prod(out.shape[mask.ndim :])
         block = max(1, BLOCK // numbers)
-        self._select(kernels.fill, out, mask, (address, block, np.zeros(1, np.int64)))
+        nothing = np.zeros(1, np.int64)
+        tapes.kept(kept, nothing)
+        self._select(kernels.fill, out, mask, (address, block, nothing))
         tasks = -(-mask.numel() // block)
         if isinstance(value, Tensor) and value.storage is not out.storage:
             kernel = kernels.fill[out.dtype.itemsize]

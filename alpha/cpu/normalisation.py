@@ -10,13 +10,15 @@ import numpy as np
 from alpha import caches
 from alpha.autograd import is_recorded
 from alpha.cpu import group_norm as group_norms
+from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
+from alpha.cpu.kernels import channels as per_channel
 from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
 from alpha.cpu.loops.group_norms import GroupPlan, Variant
 from alpha.cpu.tasks import Record, address_of
-from alpha.dtypes import scalar
+from alpha.dtypes import default_int, float64, scalar
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
@@ -40,10 +42,7 @@ What rounding does to mean, scale and shift is the same in every row, and taken 
 
 
 class NormalisationOperations(HostEngine):
-    """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory.
-
-    Infinities and NaN are values here: NumPy is not to warn of them.
-    """
+    """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory."""
 
     def batch_norm(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
@@ -52,29 +51,37 @@ class NormalisationOperations(HostEngine):
             return self._small(x, running, eps, epilogue)
         return self._large(x, running, eps, epilogue, residual)
 
-    @np.errstate(all="ignore")
     def _large(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         """``batch_norm`` by all threads, for which x is read twice."""
         x = self._channels_dense(x)
-        mean, var, count = self._statistics(x)
-        if running.mean is not None:
-            self._blend(running.mean, mean, running.momentum)
-        if running.var is not None:
-            self._blend(running.var, var * (count / max(count - 1, 1)), running.momentum)
+        rows, wide = self._rows(x), self._wide(2, x.shape[-1])
+        count, channels = rows.shape
+        parts = self._parts(rows, (2, channels))
+        self.launch(kernels.statistics, rows, parts, tasks=len(parts))
+        self.launch(per_channel.whole_statistics, parts, count, wide[0], wide[1], tasks=1)
+        for part, values, factor in (
+            (running.mean, wide[0], 1.0),
+            (running.var, wide[1], count / max(count - 1, 1)),
+        ):
+            if part is not None:
+                self.overwriting(part)
+                momentum = float(running.momentum)
+                self.launch(per_channel.blended, self.operand(part), values, factor, momentum, tasks=1)
+                part.storage.touch()
         self._count_batch(running)
-        return self._normalise(x, (mean, var), eps, epilogue, residual, True)
+        return self._normalise(x, wide, eps, epilogue, residual, True)
 
-    @np.errstate(all="ignore")
     def batch_norm_inference(
         self, x: Tensor, mean: Tensor, var: Tensor, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
         x = self._channels_dense(x)
-        given = self.array(mean).astype(np.float64), self.array(var).astype(np.float64)
-        return self._normalise(x, given, eps, epilogue, residual, False)
+        wide = self._wide(2, x.shape[-1])
+        given = self.operand(self.dense(mean, (0,))), self.operand(self.dense(var, (0,)))
+        self.launch(per_channel.given_statistics, *given, wide[0], wide[1], tasks=1)
+        return self._normalise(x, wide, eps, epilogue, residual, False)
 
-    @np.errstate(all="ignore")
     def batch_norm_grad(
         self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -84,36 +91,40 @@ class NormalisationOperations(HostEngine):
         x = self._channels_dense(x)
         dy = self._ordered_as(dy, x)
         rows = self._rows(x)
-        scale, shift = self._scale_shift(epilogue, state)
-        typed = tuple(v.astype(x.dtype) for v in (scale, shift))
+        count, channels = rows.shape
+        mean, inverse_std = self.operand(state.mean), self.operand(state.inverse_std)
+        typed = self._scale_shift(epilogue, state)
         mask = PLAIN if slope is None else MASK_X if y is None else MASK_Y
         factor = scalar(x.dtype, 1 if slope is None else slope)
         past = self.empty_like(x) if mask == MASK_Y else dy
-        partial = np.zeros((_tasks(rows), 2, rows.shape[1]))
+        parts = self._parts(rows, (2, channels))
         y_rows = rows if y is None else self._rows(self._ordered_as(y, x))
         self.launch(
-            kernels.grad_sums, self._rows(dy), rows, y_rows, self.array(state.mean), *typed, factor, mask,
-            self._rows(past), partial, tasks=len(partial),
+            kernels.grad_sums, self._rows(dy), rows, y_rows, mean, *typed, factor, mask, self._rows(past), parts,
+            tasks=len(parts),
         )  # fmt: skip
-        sum_g, sum_gx = partial.sum(0)
-        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows))
+        dweight, dbias, *coefficients = (self.empty((channels,), x.dtype) for _ in range(5))
+        a, b, d = (self.operand(one) for one in coefficients)
+        weight, has_weight = self._weight(epilogue.weight, inverse_std)
+        self.launch(
+            per_channel.slopes, parts, count, state.training, inverse_std, weight, has_weight, self.operand(dweight),
+            self.operand(dbias), a, b, d, tasks=1,
+        )  # fmt: skip
         # Nobody needs the masked gradient again unless it is the residual's: then dx may take its place.
         dx = past if mask == MASK_Y and not need_residual else self.empty_like(x)
-        coefficients = tuple(v.astype(x.dtype) for v in (a, b, d))
-        tasks = _blocks(len(rows), kernels.BLOCK)
+        blocks = _blocks(count, kernels.BLOCK)
         if state.training:
             self.launch(
-                kernels.grad_apply, self._rows(past), rows, self.array(state.mean), *typed, factor, mask == MASK_X,
-                *coefficients, self._rows(dx), tasks=tasks,
+                kernels.grad_apply, self._rows(past), rows, mean, *typed, factor, mask == MASK_X, a, b, d,
+                self._rows(dx), tasks=blocks,
             )  # fmt: skip
         else:
             self.launch(
-                kernels.grad_scaled, self._rows(past), rows, *typed, factor, mask == MASK_X, coefficients[0],
-                self._rows(dx), tasks=tasks,
+                kernels.grad_scaled, self._rows(past), rows, *typed, factor, mask == MASK_X, a, self._rows(dx),
+                tasks=blocks,
             )  # fmt: skip
-        return dx, self._per_channel(dweight, x), self._per_channel(sum_g, x), past if need_residual else None
+        return dx, dweight, dbias, past if need_residual else None
 
-    @np.errstate(all="ignore")
     def batch_norm_inverse_grad(
         self,
         dy: Tensor,
@@ -125,30 +136,32 @@ class NormalisationOperations(HostEngine):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         y = self._channels_dense(y)
         rows, g_rows = self._rows(y), self._rows(self._ordered_as(dy, y))
-        scale, shift = (v.astype(y.dtype).astype(np.float64) for v in self._scale_shift(epilogue, state))
+        count, channels = rows.shape
+        mean, inverse_std = self.operand(state.mean), self.operand(state.inverse_std)
         # The forward's numbers as they were rounded: t = act^-1(y) - residual - exact is (x - mean) * scale.
-        exact = self.array(state.mean) * scale + shift
-        offset = exact.astype(y.dtype)
+        scale, shift = self._scale_shift(epilogue, state)
+        dweight, dbias, *others = (self.empty((channels,), y.dtype) for _ in range(6))
+        offset, a, b, d = (self.operand(one) for one in others)
+        self.launch(per_channel.offsets, mean, scale, shift, offset, tasks=1)
         factor = scalar(y.dtype, 1 if epilogue.slope is None else epilogue.slope)
         activation = (offset, factor, scalar(y.dtype, 1 / float(factor)))
         dx = self.empty_like(y)
         past = self.empty_like(y) if need_residual else dx
         added = rows if residual is None else self._rows(self._ordered_as(residual, y))
-        partial = np.zeros((_tasks(rows), 2, rows.shape[1]))
+        parts = self._parts(rows, (2, channels))
         self.launch(
             inverse.inverse_sums, g_rows, rows, added, residual is not None, *activation, self._rows(past),
-            partial, tasks=len(partial),
+            parts, tasks=len(parts),
         )  # fmt: skip
-        sum_g, sum_gt = partial.sum(0)
-        error = offset - exact
-        sum_gx = (sum_gt + error * sum_g) / scale
-        dweight, (a, b, d) = self._slopes(scale, state, sum_g, sum_gx, len(rows))
-        coefficients = tuple(v.astype(y.dtype) for v in (a, b / scale, d + b / scale * error))
         self.launch(
-            inverse.inverse_apply, g_rows, rows, added, residual is not None, *activation, *coefficients,
-            self._rows(dx), tasks=_blocks(len(rows), kernels.BLOCK),
+            per_channel.inverse_slopes, parts, count, state.training, mean, inverse_std, scale, shift, offset,
+            self.operand(dweight), self.operand(dbias), a, b, d, tasks=1,
         )  # fmt: skip
-        return dx, self._per_channel(dweight, y), self._per_channel(sum_g, y), past if need_residual else None
+        self.launch(
+            inverse.inverse_apply, g_rows, rows, added, residual is not None, *activation, a, b, d,
+            self._rows(dx), tasks=_blocks(count, kernels.BLOCK),
+        )  # fmt: skip
+        return dx, dweight, dbias, past if need_residual else None
 
     def _small(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue
@@ -165,10 +178,11 @@ class NormalisationOperations(HostEngine):
             mean.storage.address, inverse_std.storage.address, x.address, address_of(weight), address_of(bias),
             address_of(running.mean), address_of(running.var), eps, running.momentum, _factor(epilogue),
         )  # fmt: skip
-        group_norms.loop(_variant(dtype, epilogue)).alone(job)
         for part in (running.mean, running.var):
             if part is not None:
+                self.overwriting(part)
                 part.storage.touch()
+        tasks.run(group_norms.loop(_variant(dtype, epilogue)), job, 1, 1)
         self._count_batch(running)
         return y, BatchNormState(mean, inverse_std, True)
 
@@ -186,47 +200,35 @@ class NormalisationOperations(HostEngine):
             dweight.storage.address, dbias.storage.address, dy.address, x.address, address_of(weight),
             state.mean.address, state.inverse_std.address, address_of(bias), _factor(epilogue),
         )  # fmt: skip
-        group_norms.gradient_loop(_variant(dtype, epilogue)).alone(job)
+        tasks.run(group_norms.gradient_loop(_variant(dtype, epilogue)), job, 1, 1)
         return dx, dweight, dbias, None
-
-    def _statistics(self, x: Tensor) -> tuple[Array, Array, int]:
-        """Each channel's mean and (biased) variance in float64, and the number of rows. Chan et al., 1979."""
-        rows = self._rows(x)
-        partial = np.empty((_tasks(rows), 2, rows.shape[1]))
-        self.launch(kernels.statistics, rows, partial, tasks=len(partial))
-        count, tasks = rows.shape[0], partial.shape[0]
-        counts = np.diff(np.arange(tasks + 1) * count // tasks)[:, None]
-        mean = (partial[:, 0] * counts).sum(0) / count
-        squares = (partial[:, 1] + counts * (partial[:, 0] - mean) ** 2).sum(0)
-        return mean, squares / count, count
 
     def _normalise(
         self,
         x: Tensor,
-        statistics: tuple[Array, Array],
+        wide: Array,
         eps: float,
         epilogue: Epilogue,
         residual: Tensor | None,
         training: bool,
     ) -> tuple[Tensor, BatchNormState]:
-        (mean, var), (_, bias, slope) = statistics, epilogue
-        inverse_std = 1.0 / np.sqrt(var + eps)
-        state = BatchNormState(self._per_channel(mean, x), self._per_channel(inverse_std, x), training)
-        scale, shift = self._scale_shift(epilogue, state)
-        typed = (scale.astype(x.dtype), shift.astype(x.dtype))
+        """The result and the state; ``wide``: mean and variance in float64."""
+        slope, channels = epilogue.slope, x.shape[-1]
+        state = BatchNormState(self.empty((channels,), x.dtype), self.empty((channels,), x.dtype), training)
+        mean, inverse_std = self.operand(state.mean), self.operand(state.inverse_std)
+        self.launch(per_channel.state, wide[0], wide[1], float(eps), mean, inverse_std, tasks=1)
+        typed = self._scale_shift(epilogue, state)
         out = self.empty_like(x)
         rows = self._rows(x)
         added = rows if residual is None else self._rows(self._ordered_as(residual, x))
         factor = scalar(x.dtype, 1 if slope is None else slope)
         recovers = is_recorded() and factor > 0 and (residual is None or slope is not None)
-        size: Array | float = 0.0  # of the residual
+        squares = wide[:0]  # of the residual
         if recovers and residual is not None:
-            partial = np.zeros((_tasks(rows), rows.shape[1]))
+            squares = self._parts(rows, (channels,))
             self.launch(
-                inverse.apply_measured, rows, *typed, added, factor, self._rows(out), partial,
-                tasks=len(partial),
-            )  # fmt: skip
-            size = np.sqrt(partial.sum(0) / len(rows))
+                inverse.apply_measured, rows, *typed, added, factor, self._rows(out), squares, tasks=len(squares)
+            )
         else:
             self.launch(
                 kernels.apply, rows, *typed, added, residual is not None, factor, slope is not None,
@@ -234,46 +236,40 @@ class NormalisationOperations(HostEngine):
             )  # fmt: skip
         if not recovers:
             return out, state
-        others = abs(scale * mean) + (0 if bias is None else abs(self.array(bias))) + size
-        spread = abs(scale) * np.sqrt(var)
+        found = self.empty((1,), default_int)
+        weights = self._weight(epilogue.weight, inverse_std), self._weight(epilogue.bias, inverse_std)
         least = _least_spread(x.dtype) / min(float(factor), 1.0)
-        invertible = bool(((others <= CONDITION * spread) & (spread >= least)).all())
-        return out, BatchNormState(state.mean, state.inverse_std, training, invertible)
+        self.launch(
+            per_channel.is_invertible, wide[0], wide[1], inverse_std, *weights[0], *weights[1], squares, len(rows),
+            CONDITION, least, self.operand(found), tasks=1,
+        )  # fmt: skip
+        return out, BatchNormState(state.mean, state.inverse_std, training, self.decided(found))
 
     def _scale_shift(self, epilogue: Epilogue, state: BatchNormState) -> tuple[Array, Array]:
-        """BatchNorm as x * scale + shift, in float64."""
-        weight, bias, _ = epilogue
-        scale = self.array(state.inverse_std).astype(np.float64)
-        if weight is not None:
-            scale = scale * self.array(weight)
-        shift = -self.array(state.mean) * scale
-        return scale, shift if bias is None else shift + self.array(bias)
+        """BatchNorm as x * scale + shift."""
+        kept = self.operand(state.mean), self.operand(state.inverse_std)
+        found = [self.operand(self.empty(state.mean.shape, state.mean.dtype)) for _ in range(2)]
+        weight, bias = (self._weight(one, kept[1]) for one in (epilogue.weight, epilogue.bias))
+        self.launch(per_channel.scaling, *kept, *weight, *bias, *found, tasks=1)
+        return found[0], found[1]
 
-    def _slopes(
-        self, scale: Array, state: BatchNormState, sum_g: Array, sum_gx: Array, count: int
-    ) -> tuple[Array, tuple[Array, Array, Array]]:
-        """dweight, and (a, b, d) with dx = a * g + b * (x - mean) + d, from the sums of g and of g * (x - mean)."""
-        inverse_std = self.array(state.inverse_std).astype(np.float64)
-        dweight = sum_gx * inverse_std
-        if not state.training:
-            return dweight, (scale, np.zeros_like(scale), np.zeros_like(scale))
-        return dweight, (scale, -scale * inverse_std * dweight / count, -scale * sum_g / count)
+    def _weight(self, weight: Tensor | None, other: Array) -> tuple[Array, bool]:
+        """A weight or bias as kernels take it: an array, any other where there is none, and whether there is one."""
+        return (other, False) if weight is None else (self.operand(self.dense(weight, (0,))), True)
 
-    def _blend(self, running: Tensor, value: Array, momentum: float) -> None:
-        array = self.array(running)
-        array[...] = (1 - momentum) * array.astype(np.float64) + momentum * value
-        running.storage.touch()
+    def _wide(self, *shape: int) -> Array:
+        """Room for numbers in float64."""
+        return self.operand(self.empty(shape, float64))
+
+    def _parts(self, rows: Array, shape: tuple[int, ...]) -> Array:
+        """Room for the sums of a pass over rows, a task each."""
+        return self._wide(_tasks(rows), *shape)
 
     def _count_batch(self, running: RunningStatistics) -> None:
         if running.batches is not None:
-            count = self.array(running.batches)
-            count += 1
+            self.overwriting(running.batches)
+            self.elementwise("add", running.batches, 1, out=running.batches)
             running.batches.storage.touch()
-
-    def _per_channel(self, values: Array, like: Tensor) -> Tensor:
-        out = self.empty(values.shape, like.dtype)
-        self.array(out)[...] = values
-        return out
 
     def _channels_dense(self, x: Tensor) -> Tensor:
         """x, or a copy, without gaps and with the last axis innermost."""
@@ -287,7 +283,7 @@ class NormalisationOperations(HostEngine):
     def _rows(self, x: Tensor) -> Array:
         """A dense tensor as (rows, channels)."""
         channels = x.shape[-1]
-        return self.array(x.strided(x.offset, (x.numel() // channels, channels), (channels, 1)))
+        return self.operand(x.strided(x.offset, (x.numel() // channels, channels), (channels, 1)))
 
 
 def _is_small(x: Tensor, residual: Tensor | None = None, running: RunningStatistics | None = None) -> bool:

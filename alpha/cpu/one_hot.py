@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import tasks
+from alpha.cpu import tapes, tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.fills import pattern
 from alpha.cpu.launches import Call, call_of, constant, learn, of_result, of_tensor, verdict
@@ -41,6 +41,7 @@ class OneHotOperations(HostEngine):
         out = Tensor(self.allocate(rows * classes * dtype.itemsize), 0, (rows, classes), (classes, 1), dtype)
         wrong = np.zeros(1, np.int64)
         job = _JOB(plan.record.address, out.storage.address, given.address, wrong.ctypes.data, pattern(1, dtype))
+        tapes.kept(wrong)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
         if wrong[0] and self.checking:
             array = self.array(given)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from alpha import caches
 from alpha.changes import Action, at_once
-from alpha.cpu import pointwise, workers
+from alpha.cpu import pointwise, tapes, workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import machine, updates
 from alpha.expressions.program import Program
 from alpha.update_rules import UpdateRule
-from alpha.updates import Plan, Refresh, Row, batches, submit
+from alpha.updates import Launch, Plan, Refresh, Row, batches, numbers_of_replay, submit
 
 
 class OptimizerOperations(HostEngine):
@@ -27,20 +27,35 @@ class OptimizerOperations(HostEngine):
     def optimizer_step(
         self, rows: Sequence[Row], rule: UpdateRule, refresh: Refresh | None = None, plan: Plan | None = None
     ) -> None:
-        launches = []
+        launches: list[Launch] = []
+        program, numbers = rule.traced()
+        latest: list[tuple[float, ...]] = []  # numbers of a replay: one is one step, of all dtypes
+
+        def refreshed(pack: Callable[..., bytes], is_first: bool) -> bytes:
+            if is_first and refresh is not None:
+                latest[:] = [numbers_of_replay(refresh(), program)]
+            return pack(*latest[0])
+
         for batch in batches(self, rule, rows):
-            program, numbers = rule.traced()
             item, dense = batch.dtype.itemsize, batch.dense
             work = _work(program, batch.dtype, tuple([math.prod(row[0].shape) for row in dense]))
             addresses = [tensor.storage.address + tensor.offset * item for row in dense for tensor in row]
-            job = work.pack(work.address, *numbers, *addresses)
-            launches.append(batch.launch(partial(self._launch, work, job)))
+            job, pack = work.pack(work.address, *numbers, *addresses), struct.Struct(f"{len(numbers)}d").pack
+            is_live = refresh is not None and len(numbers) > 0
+            live = tapes.Live(8, partial(refreshed, pack, not launches)) if is_live else None
+            launches.append(batch.launch(partial(self._launch, work, job, live)))
         submit(launches, plan)
 
-    def _launch(self, work: Work, job: bytes, actions: list[Action]) -> None:
+    def _launch(self, work: Work, job: bytes, live: tapes.Live | None, actions: list[Action]) -> None:
         """Runs a job and has the actions done, in one call of a C function."""
         threads = min(self.threads, work.threads)
-        if not work.tasks:
+        tape = tapes.tape()
+        if tape is not None:
+            if work.tasks:
+                tape.keep(work)
+                tape.run(work.loop, job, work.threads, threads, live)
+            at_once(actions)
+        elif not work.tasks:
             at_once(actions)
         elif threads == 1:
             at_once([(work.loop.alone, job), *actions])

@@ -98,7 +98,7 @@ class PointwiseOperations(HostEngine):
             x.offset == out.offset and x.shape == out.shape and x.strides == out.strides and x.dtype == out.dtype
         ):
             return x
-        if not np.may_share_memory(self.array(x), self.array(out)):
+        if not np.may_share_memory(self.operand(x), self.operand(out)):
             return x
         copied = self.empty_like(x)
         self.copy(x, copied)

@@ -11,7 +11,7 @@ from numba import int64
 
 from alpha import caches
 from alpha.autograd import is_inference
-from alpha.cpu import compile, streaming, tasks, workers
+from alpha.cpu import compile, streaming, tapes, tasks
 from alpha.cpu import pairs as words
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.compile import Entry
@@ -88,7 +88,7 @@ class ProductOperations(ArrayOperations):
         if found is not None:
             return found, found
         transposed = _transposed(w)
-        transposed._array = self.array(w).T  # what a weight keeps of itself is not made for each call
+        transposed._array = self.operand(w).T  # what a weight keeps of itself is not made for each call
         x, y = self._dense_one_way(x), self._dense_one_way(transposed)
         problem = product_of(x, y, is_inference())
         call = Call(x, y, None, None if bias is None else self._vector(bias))
@@ -152,7 +152,7 @@ class ProductOperations(ArrayOperations):
         x = self._vector(x)
         added = 0 if plus is None else (plus := self._vector(plus)).address
         entry, task, threads = _product(rows, columns, dtype, trans, self.threads)
-        workers.WORKERS.enter(
+        tapes.enter(
             entry,
             threads,
             (1.0, item, rows, columns, task, a.address, step * item, x.address, added, storage.address),
@@ -188,7 +188,7 @@ class ProductOperations(ArrayOperations):
             streamed = nbytes >= STREAMED and a is not out and is_aligned
             entry, task, threads = _update(rows, columns, dtype, self.threads)
             places = a.address, a.strides[0] * item, x.address, y.address, target.address, target.strides[0] * item
-            workers.WORKERS.enter(entry, threads, (alpha, item, rows, columns, task, *places, streamed))
+            tapes.enter(entry, threads, (alpha, item, rows, columns, task, *places, streamed))
         if out is not None and target is not out:
             self.copy(target, out)
             return out
@@ -198,7 +198,7 @@ class ProductOperations(ArrayOperations):
         """The sum of the products of two vectors' elements, as a vector of one."""
         left, right, plan = self._vector(x), self._vector(y), _dot_plan(x.shape[0], x.dtype.itemsize)
         out = Tensor(self.allocate(x.dtype.itemsize), 0, (1,), (1,), x.dtype)
-        kept = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
+        kept = tapes.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
         job = _DOT_JOB(plan.record.address, out.storage.address, left.address, right.address, kept.ctypes.data)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
         if left is x and right is y:

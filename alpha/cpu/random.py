@@ -6,7 +6,7 @@ import struct
 from functools import cache
 
 from alpha import caches, random
-from alpha.cpu import tasks
+from alpha.cpu import tapes, tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.launches import Call, Word, call_of, constant, learn, of_number, of_result
 from alpha.cpu.loops import machine
@@ -34,7 +34,8 @@ class RandomOperations(HostEngine):
             return out
         plan, numbers = _plan(elements, item), _numbers(draw)
         job = struct.pack(f"{4 + len(numbers)}q", plan.record.address, out.storage.address, *place, *numbers)
-        tasks.run(_loop(draw.distribution, 8 * item), job, plan.tasks, self.threads)
+        live = tapes.Live(16, lambda: struct.pack("QQ", *random.reserve(draw.words)))
+        tasks.run(_loop(draw.distribution, 8 * item), job, plan.tasks, self.threads, live)
         learn(RANDOM, self, lambda: _call(draw, out, plan), self, *what, *place)
         return out
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu import tasks
+from alpha.cpu import tapes, tasks
 from alpha.cpu.arrays import ArrayOperations
 from alpha.cpu.launches import Call, call_of, learn, parts
 from alpha.cpu.loops import fold_columns, fold_lines, folds, machine, running, variances
@@ -75,7 +75,7 @@ class ReductionOperations(ArrayOperations):
             Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype),
             Tensor(self.allocate(plan.nbytes), 0, plan.kept, plan.kept_strides, x.dtype),
         )
-        kept = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
+        kept = tapes.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
         addresses = [one.storage.address for one in results]
         job = _VARIANCE_JOB(plan.record.address, *addresses, lines.address, kept.ctypes.data)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
@@ -115,7 +115,7 @@ class ReductionOperations(ArrayOperations):
         if plan.loop is None:
             return None
         out = Tensor(self.allocate(plan.nbytes), 0, plan.shape, plan.strides, x.dtype)
-        kept = np.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
+        kept = tapes.zeros(plan.words if plan.tasks > 1 and self.threads > 1 else 0)
         job = _JOB(plan.record.address, out.storage.address, x.address, kept.ctypes.data)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
         learn(known, self, lambda: plan.call(out, x.numel()), x, axes, keepdims)

@@ -11,7 +11,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
-from alpha.cpu import tasks
+from alpha.cpu import tapes, tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.launches import call_of, learn
 from alpha.cpu.loops import axis, machine, short_row_norms
@@ -73,7 +73,7 @@ class RowNormOperations(HostEngine):
         dweight, dbias = (self.empty(shape, x.dtype) if needed else None for needed in needs[1:])
         has_shares = needs[1] or needs[2]
         loop = _gradient_loop(Variant(8 * x.dtype.itemsize, centered, weight is not None, has_shares), plan.is_short)
-        parts = np.zeros(plan.words if has_shares else 0)
+        parts = tapes.zeros(plan.words if has_shares else 0)
         job = _GRADIENT_JOB(
             plan.gradient.address, dx.storage.address, address_of(dweight), address_of(dbias), dy.address, x.address,
             address_of(weight), statistics[0].address, parts.ctypes.data,

@@ -10,7 +10,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import broadcast_shapes
-from alpha.cpu import pointwise, tasks
+from alpha.cpu import pointwise, tapes, tasks
 from alpha.cpu.isa import FUSED
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, sums
@@ -41,7 +41,7 @@ class SumOperations(PointwiseOperations):
             return out
         places = [x.storage.address + x.offset * x.dtype.itemsize for x in tensors]
         divisor = float(plan.elements) if mean else 1.0
-        parts = np.zeros(1 + plan.tasks if plan.tasks > 1 and self.threads > 1 else 0)
+        parts = tapes.zeros(1 + plan.tasks if plan.tasks > 1 and self.threads > 1 else 0)
         job = plan.pack(plan.address, out.storage.address, *places, *numbers, parts.ctypes.data, divisor)
         tasks.run(plan.loop, job, plan.tasks, self.threads)
         return out

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from alpha.cpu import workers
+from alpha.cpu import tapes, workers
 from alpha.cpu.launches import Word, constant, of_number, of_result, of_tensor
 from alpha.cpu.loops.machine import Loop
 from alpha.tensor import Tensor
@@ -39,9 +39,15 @@ def words(record: Record, results: int, tensors: int, *numbers: int) -> tuple[Wo
     return (constant(record.address), *others, *[of_number(place) for place in numbers])
 
 
-def run(loop: Loop, job: bytes, tasks: int, threads: int) -> None:
-    """Runs a job of so many tasks on up to so many threads."""
-    if tasks <= 1 or threads == 1:
+def run(loop: Loop, job: bytes, tasks: int, threads: int, live: tapes.Live | None = None) -> None:
+    """Runs a job of so many tasks on up to so many threads.
+
+    ``live``: the part of the job that is new where a captured step is replayed.
+    """
+    tape = tapes.tape()
+    if tape is not None:
+        tape.run(loop, job, tasks, threads, live)
+    elif tasks <= 1 or threads == 1:
         loop.alone(job)
     else:
         workers.WORKERS.share(loop.shared, job, min(threads, tasks))

@@ -97,16 +97,19 @@ class _ThreadSlot(threading.local):
 
     def prepare(self) -> int:
         """Makes the slot; returns its address. A signal handler may do the same meanwhile: both memories are kept."""
-        memory, slot = _new_slot()
+        memory, slot = new_slot()
         _write(slot + JOB_SLOT.draw, _DRAW.address)
         self._memories.append(memory)
         self.address = slot
         return slot
 
 
-def _new_slot() -> tuple[Any, int]:
-    """A job slot: the array that holds it, and its address. The addresses of functions are yet to be written."""
-    memory, slot = _aligned_zeros(JOB_SLOT.nbytes)
+def new_slot(more: int = 0) -> tuple[Any, int]:
+    """A job slot: the array that holds it, and its address. The addresses of functions are yet to be written.
+
+    ``more``: bytes of zeros behind it.
+    """
+    memory, slot = _aligned_zeros(JOB_SLOT.nbytes + more)
     for place in range(MAX_SHARES):
         share = slot + JOB_SLOT.shares + place * SHARE.nbytes
         ctypes.c_int64.from_address(share + SHARE.slot).value = slot
@@ -131,7 +134,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._lock = RobustLock(Workers._start_missing)
-        self._memory, self._slot = _new_slot()
+        self._memory, self._slot = new_slot()
         self._thread_slot = _ThreadSlot()
         self._threads: list[threading.Thread] = []
         self._sleepers: list[tuple[Any, int]] = []  # the memory of each, and its address
@@ -155,6 +158,10 @@ class Workers:
     def sharing(self, function: int, job: bytes, threads: int) -> Action:
         """``share`` as an action, with the workers started."""
         return _RUN_JOB.call, self._slot_for(threads), threads, function, job, 0
+
+    def play(self, loop: Callable[..., Any], threads: int, *given: int) -> Any:
+        """Runs the native loop of a tape (``alpha.cpu.tapes``), whose calls have up to ``threads`` threads each."""
+        return loop(*given, self._slot_for(threads), self._slot_for(1))
 
     def _slot_for(self, threads: int) -> int:
         """The slot that the workers watch, once ``threads - 1`` of them have started; for one thread its own."""
@@ -252,7 +259,7 @@ def _work(
 
 def _looks_in(seconds: float) -> int:
     """How often a worker looks at an empty job slot in so many seconds, about."""
-    _memory, slot = _new_slot()
+    _memory, slot = new_slot()
     tried = 20_000
     _take_part_in_jobs(slot, 0, 0, 0, 1)  # compiles it
     start = time.perf_counter()

@@ -10,8 +10,9 @@ import pytest
 
 import alpha
 from alpha import arenas, nn, optim
+from alpha.arenas import PrivatePool
 from alpha.cu32.base import DeviceEngine
-from alpha.cu32.graphs import PrivatePool, Recorder
+from alpha.cu32.graphs import Recorder
 from alpha.errors import OutOfMemoryError
 from alpha.nn import functional as F
 

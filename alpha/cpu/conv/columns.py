@@ -170,14 +170,19 @@ def _packed(engine: HostEngine, call: Call, shape: tuple[int, ...], by_output: b
     groups, _, taps, depth, _ = shape
 
     def pack(packed: Tensor) -> None:
-        array = engine.array(call.other)
+        w = call.other
         if by_output:
-            turned = array.reshape(groups, -1, *array.shape[1:]).transpose(0, 3, 1, 2, 4)
+            (first, rows, columns, inner), (step, *steps) = w.shape, w.strides
+            of_group = first // groups
+            turned = w.strided(
+                w.offset, (groups, columns, of_group, rows, inner),
+                (of_group * step, steps[1], step, steps[0], steps[2]),
+            )  # fmt: skip
             source = filters.dense_array(engine, turned).reshape(groups, -1, taps, depth)
-            engine.launch(filter_kernels.pack_by_output, source, engine.array(packed))
+            engine.launch(filter_kernels.pack_by_output, source, engine.operand(packed))
         else:
-            source = filters.dense_array(engine, array).reshape(groups, depth, taps, -1)
-            engine.launch(filter_kernels.pack_by_input, source, engine.array(packed))
+            source = filters.dense_array(engine, w).reshape(groups, depth, taps, -1)
+            engine.launch(filter_kernels.pack_by_input, source, engine.operand(packed))
 
     how = "rows by output" if by_output else "rows by input"
     return filters.kept(engine, call.other, shape, how, pack, call.reused)

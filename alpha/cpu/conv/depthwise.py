@@ -261,7 +261,7 @@ class Depthwise(Algorithm):
         planned = plan(problem)
         if problem.operator == WEIGHT_GRAD:
             return _sum(engine, planned, call)
-        taps = filters.dense_array(engine, engine.array(call.other)).reshape(problem.groups, -1)
+        taps = filters.dense_array(engine, call.other).reshape(problem.groups, -1)
         macs: int = engine.launch(
             kernels.depthwise, call.tag, planned.starts, planned.rows, planned.columns, planned.sizes,
             call.source.address, taps, *call.result_arguments, tasks=planned.tasks,
@@ -274,7 +274,7 @@ def _sum(engine: HostEngine, plan: DepthwisePlan, call: Call) -> int:
     parts = filters.parts_of(engine, call.out, plan.parts)
     macs: int = engine.launch(
         kernels.depthwise_weight, call.tag, plan.starts, plan.rows, plan.columns, plan.sizes, call.source.address,
-        call.other.address, engine.array(parts).reshape(plan.parts, plan.sizes.channels, -1), tasks=plan.tasks,
+        call.other.address, engine.operand(parts).reshape(plan.parts, plan.sizes.channels, -1), tasks=plan.tasks,
     )  # fmt: skip
     filters.sum_parts(engine, parts, call.out)
     return macs

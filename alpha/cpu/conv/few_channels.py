@@ -145,7 +145,7 @@ class FewChannels(Algorithm):
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned, dw = plan(problem), call.out
         parts = filters.parts_of(engine, dw, planned.parts)
-        sums = engine.array(parts).reshape(planned.parts, problem.groups, problem.group_out, dw.shape[1], -1)
+        sums = engine.operand(parts).reshape(planned.parts, problem.groups, problem.group_out, dw.shape[1], -1)
         macs: int = engine.launch(
             kernels.few_channels, call.tag, planned.rows, planned.columns, planned.sizes, call.source.address,
             call.other.address, sums, tasks=planned.tasks,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from alpha import steps
 from alpha.autograd import is_inference
 from alpha.cpu.base import HostEngine
 from alpha.cpu.kernels import filters as kernels
@@ -15,18 +16,15 @@ from alpha.tensor import Tensor
 
 Array = np.ndarray[Any, Any]
 
-MAX_UNPOOLED_BYTES = 1 << 20
-"""Most bytes of a copy that is made outside the pool."""
-
 
 def packed(engine: HostEngine, w: Tensor, shape: tuple[int, ...], by_output: bool, reused: bool = True) -> Tensor:
     """The filters in panels: (groups, panels, taps, depth, panel)."""
     groups, _, taps, _, _ = shape
 
     def pack(packed: Tensor) -> None:
-        source = dense_array(engine, engine.array(w)).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
+        source = dense_array(engine, w).reshape(groups, w.shape[0] // groups, taps, w.shape[3])
         kernel = kernels.pack_by_output if by_output else kernels.pack_by_input
-        engine.launch(kernel, source, engine.array(packed))
+        engine.launch(kernel, source, engine.operand(packed))
 
     return kept(engine, w, shape, "by output" if by_output else "by input", pack, reused)
 
@@ -48,12 +46,13 @@ def kept(
     """
     key = ("packed", how, w.offset, w.shape, w.strides, shape)
     found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
-    if found is not None and found[0] == w.version and not w.storage.exported:
+    is_kept = not steps.is_watched()  # a capture packs what later replays may find changed
+    if found is not None and found[0] == w.version and not w.storage.exported and is_kept:
         packed = found[1]
     else:
         packed = engine.empty(shape, w.dtype)
         pack(packed)
-    if reused and (serve_again(w) or (is_unchanged(w.storage) and not w.storage.exported)):
+    if reused and is_kept and (serve_again(w) or (is_unchanged(w.storage) and not w.storage.exported)):
         w.storage.cache[key] = (w.version, packed)
     return packed
 
@@ -63,13 +62,9 @@ def serve_again(w: Tensor) -> bool:
     return not w.storage.exported and is_inference()
 
 
-def dense_array(engine: HostEngine, array: Array) -> Array:
-    """The array, or a row-major copy: a large one in the pool."""
-    if array.flags.c_contiguous or array.nbytes <= MAX_UNPOOLED_BYTES:
-        return np.ascontiguousarray(array)
-    copy = engine.array(engine.empty(array.shape, array.dtype))
-    np.copyto(copy, array)
-    return copy
+def dense_array(engine: HostEngine, x: Tensor) -> Array:
+    """A tensor, or a row-major copy of it, as a kernel's array."""
+    return engine.operand(engine.dense(x, range(x.ndim)))
 
 
 def parts_of(engine: HostEngine, total: Tensor, parts: int) -> Tensor:
@@ -81,5 +76,5 @@ def sum_parts(engine: HostEngine, parts: Tensor, total: Tensor) -> None:
     """Adds up the parts, unless the only part is the sum itself."""
     if parts is not total:
         count, tasks = parts.shape[0], -(-total.numel() // kernels.PART_NUMBERS)
-        flat = engine.array(parts).reshape(count, -1)
-        engine.launch(kernels.add_parts, flat, engine.array(total).ravel(), tasks=tasks)
+        flat = engine.operand(parts).reshape(count, -1)
+        engine.launch(kernels.add_parts, flat, engine.operand(total).ravel(), tasks=tasks)

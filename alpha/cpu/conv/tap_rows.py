@@ -226,9 +226,12 @@ class TapRows(Algorithm):
         parts = filters.parts_of(engine, turned, planned.parts)
         macs: int = engine.launch(
             kernels.tap_rows, call.tag, planned.tables, planned.sizes, call.source.address, dy.address,
-            engine.array(parts).reshape(planned.parts, *shape), tasks=planned.tasks,
+            engine.operand(parts).reshape(planned.parts, *shape), tasks=planned.tasks,
         )  # fmt: skip
         filters.sum_parts(engine, parts, turned)
-        target = engine.array(dw).reshape(groups, problem.group_out, height, -1)
-        np.copyto(target, engine.array(turned).transpose(0, 3, 1, 2))
+        row = width * problem.group_in
+        steps = (height * row * problem.group_out, 1, row * problem.group_out, problem.group_out)
+        order = (groups, problem.group_out, height, row)
+        target = dw.strided(dw.offset, order, (problem.group_out * height * row, height * row, row, 1))
+        engine.copy(turned.strided(turned.offset, order, steps), target)
         return macs

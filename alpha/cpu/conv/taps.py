@@ -249,7 +249,7 @@ class Taps(Algorithm):
         planned, dw = plan(problem), call.out
         parts = filters.parts_of(engine, dw, planned.parts)
         if planned.clear:
-            engine.array(parts).fill(0)
+            engine.fill(parts, 0)
         macs: int = engine.launch(
             kernels.taps, call.tag, planned.rows, planned.columns, planned.sizes, planned.pack, call.source.address,
             call.other.address, parts.address, tasks=planned.tasks,

@@ -49,10 +49,8 @@ class Blas(Algorithm):
 
     def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:
         out = call.target(engine)
-        x, y, target = engine.array(call.x), engine.array(call.y), engine.array(out)
-        with np.errstate(all="ignore"):  # infinities and NaN are values here
-            if target.ndim == 2 and target.flags.c_contiguous:  # the same call of BLAS, with less of NumPy around it
-                np.dot(x, y, target)
-            else:
-                np.matmul(x, y, out=target)
+        x, y, target = engine.operand(call.x), engine.operand(call.y), engine.operand(out)
+        is_plain = target.ndim == 2 and target.flags.c_contiguous
+        # dot is the same call of BLAS, with less of NumPy around it
+        engine.act(np.dot if is_plain else np.matmul, x, y, target)
         return finished(engine, call, out)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from alpha import caches
-from alpha.cpu import launches, workers
+from alpha.cpu import launches, tapes, workers
 from alpha.cpu.base import HostEngine
 from alpha.cpu.conv import costs
 from alpha.cpu.figures import Figures
@@ -226,8 +226,13 @@ class Tiles(Algorithm):
             y=call.y.address,
             out=out.address,
         )
-        job = planned.told + _PACKED.pack(*addresses)
-        workers.WORKERS.share(kernel.compiled(planned.kind).entries.shared, job, threads)
+        job, code = planned.told + _PACKED.pack(*addresses), kernel.compiled(planned.kind)
+        tape = tapes.tape()
+        if tape is None:
+            workers.WORKERS.share(code.entries.shared, job, threads)
+        else:
+            tape.keep(behind, table)
+            tape.share(code, code.entries.shared, job, threads)
         return out if epilogue is None or is_fused else finished(engine, call._replace(bias=None), out)
 
     def launch(self, problem: Product, call: Call, out: Tensor) -> launches.Call | None:
