@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from alpha import engines, random
+from alpha import casts, engines, random
 from alpha.autograd import is_grad_enabled
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError, described
@@ -131,7 +131,8 @@ class GraphedStep:
         if recorder is None:
             return _each_tensor(_detached, self._step(*inputs))
         shapes = tuple((x.shape, x.memory_order(), x.dtype) for x in inputs)
-        key = (engine, engine.precision, engine.checking, engine.threads, is_grad_enabled(), shapes)
+        settings = engine.precision, engine.checking, engine.threads, is_grad_enabled(), casts.THREAD.casts
+        key = (engine, *settings, shapes)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans.setdefault(key, _Plan(self._step, engine, recorder))

@@ -471,3 +471,15 @@ def test_inference_follows_weights_that_change() -> None:
             np.testing.assert_array_equal(step(x).numpy(), net(x).numpy())
             if number == 3:
                 net.first.weight.mul_(2.0)
+
+
+def test_another_autocast_is_another_step() -> None:
+    x, w = alpha.ones(4, 8), alpha.ones(8, 3)
+    step = alpha.graph(lambda x: x @ w)
+    for _ in range(4):
+        assert step(x).dtype == alpha.get_default_dtype()
+    assert step.captures == 1
+    with alpha.autocast("bfloat16"):
+        assert step(x).dtype == alpha.bfloat16
+    assert step(x).dtype == alpha.get_default_dtype()
+    assert step.captures == 1
