@@ -198,7 +198,8 @@ def deferred_interrupts() -> Iterator[None]:
 
     Only the main thread gets signals, so other threads have nothing to defer.
     """
-    if threading.current_thread() is not threading.main_thread() or not callable(handler := _signals.getsignal(_SIGINT)):
+    handler = _signals.getsignal(_SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
     waiting: list[tuple[int, FrameType | None]] = []
