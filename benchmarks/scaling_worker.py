@@ -103,7 +103,7 @@ def main() -> None:
     args = parser.parse_args()
     dist.init()
     world = current("main")
-    result: dict[str, Any] = {"ranks": world.size, "threads": alpha.engine("cpu").threads}  # type: ignore[attr-defined]
+    result: dict[str, Any] = {"ranks": world.size, "threads": alpha.engine("cpu").threads}
     if args.kind == "sums":
         result["sums"] = sums(args.steps)
     else:
