@@ -78,7 +78,11 @@ def make_parser(
     parser.add_argument(
         "--precision", default="highest", choices=("highest", "high"), help="on a GPU: float32, or TF32 on both sides"
     )
-    parser.add_argument("--graph", action="store_true", help="on a GPU: capture what is timed once, and replay it")
+    parser.add_argument(
+        "--graph",
+        action="store_true",
+        help="capture what is timed once, and replay it; on the CPU whole training steps alone",
+    )
     usual = "the opponent (%(default)s)" if default else "the opponent (that of the suite)"
     parser.add_argument("--against", default=default, choices=tuple(against), help=usual)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result here")
@@ -116,9 +120,10 @@ def available_threads() -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def check_setup(module: str, args: argparse.Namespace) -> None:
-    """ArgumentError where an option needs a GPU and the engine has none."""
-    for option, given in (("--precision", args.precision != "highest"), ("--graph", args.graph)):
+def check_setup(module: str, args: argparse.Namespace, captures_on_cpu: bool = False) -> None:
+    """ArgumentError where an option needs a GPU and the engine has none; ``captures_on_cpu``: --graph needs none."""
+    needing = (("--precision", args.precision != "highest"), ("--graph", args.graph and not captures_on_cpu))
+    for option, given in needing:
         if given and args.engine == "cpu":
             raise ArgumentError(f"[{module}] expected {option} with --engine cu32, got engine cpu: leave it out")
 

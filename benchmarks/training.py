@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from alpha.errors import ArgumentError, NumericsError
-from benchmarks import common
+from benchmarks import common, small_networks
 from benchmarks.common import Setup
 from benchmarks.training_worker import IMAGES, LEARNING_RATE, TRIAL_BATCH, Model
 from benchmarks.workers import ALLOCATORS, PAUSE, Worker
@@ -37,7 +37,8 @@ Times whole training steps (forward, cross-entropy, backward, Adam) of Dragon-Al
 batch in the shape of CIFAR-10, or of ILSVRC2012 with --head ilsvrc2012, from the same initial weights, without dropout.
 Each side has a process of its own, and they take turns step by step. PyTorch runs in both memory layouts, each with the
 allocator and the form of Adam that a trial finds fastest; the faster layout is the one compared. Medians are reported.
-On a GPU the times are its own, by events, and a turn takes several steps, so that the host runs ahead as in training;
+With --graph steps are captured and replayed, PyTorch's on a GPU alone. On a GPU the times are its own, by events, and
+a turn takes several steps, so that the host runs ahead as in training;
 PyTorch runs with cudnn.benchmark.
 """
 
@@ -78,7 +79,7 @@ class Series:
 def make_parser() -> common.Parser:
     """The command's argument parser."""
     parser = common.make_parser(MODULE, DESCRIPTION)
-    models = (*MODELS, *FORMS, *VISION)
+    models = (*MODELS, *FORMS, *VISION, *small_networks.INPUTS)
     parser.add_argument("--model", default="resnet18", choices=models, help="the network (%(default)s)")
     parser.add_argument("--style", choices=("paper", "torchvision"), help="its form (paper)")
     parser.add_argument("--stem", choices=("3x3", "7x7"), help="of torchvision's ResNets (7x7)")
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _form(args: argparse.Namespace) -> tuple[str, str, str | None, str | None]:
     """Name, style, stem and head; ArgumentError where they do not go together."""
-    if args.model in VISION:
+    if args.model in (*VISION, *small_networks.INPUTS):
         _check_vision(args)
         return args.model, "torchvision", None, None
     if args.model in FORMS:
@@ -155,8 +156,8 @@ def _check_vision(args: argparse.Namespace) -> None:
     """ArgumentError where options are given that torchvision's own networks do not have."""
     if args.style or args.stem or args.head or args.base_width != 64:
         raise ArgumentError(
-            f"[{MODULE}] expected no --style, --stem, --head or --base-width with --model {args.model}, which is as "
-            "torchvision has it: leave them out"
+            f"[{MODULE}] expected no --style, --stem, --head or --base-width with --model {args.model}, which has one "
+            "form: leave them out"
         )
 
 
@@ -392,7 +393,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def measure() -> None:
         _form(args)
-        common.check_setup(MODULE, args)
+        common.check_setup(MODULE, args, captures_on_cpu=True)
         common.require_opponent(MODULE, args.against)
         common.check_writable(MODULE, args.json)
         head = common.description(MODULE, given)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import small_networks
 from benchmarks.common import Setup
 from benchmarks.sides import TORCH_WARMUP, AlphaSide, TorchSide
 from benchmarks.torchvision_models import torchvision_models
@@ -38,8 +39,10 @@ class Model:
     size: int | None = None  # side of the images of torchvision's networks, which have 1000 classes
 
     @property
-    def image(self) -> tuple[int, int, int]:
-        """Shape of an image: height, width, channels."""
+    def image(self) -> tuple[int, ...]:
+        """Shape of an image: height, width, channels; for an MLP its features."""
+        if self.name in small_networks.INPUTS:
+            return small_networks.INPUTS[self.name]
         if self.size is not None:
             return self.size, self.size, 3
         return IMAGES[self.head or "cifar10"][0]
@@ -47,6 +50,8 @@ class Model:
     @property
     def classes(self) -> int:
         """Number of classes."""
+        if self.name in small_networks.INPUTS:
+            return small_networks.CLASSES
         if self.size is not None:
             return 1000
         return IMAGES[self.head or "cifar10"][1]
@@ -62,12 +67,16 @@ class Model:
         """The network here, without dropout."""
         from alpha import models, nn
 
+        if self.name in small_networks.INPUTS:
+            return small_networks.ours(self.name)
         if self.size is not None:
             return _without_dropout(models.get_model(self.name, **self._sized))
         return getattr(nn.models, self.name)(self.classes, self.style, **self.options)
 
     def theirs(self) -> Any:
         """The network in PyTorch, without dropout."""
+        if self.name in small_networks.INPUTS:
+            return small_networks.theirs(self.name)
         if self.size is not None:
             return _without_dropout(torchvision_models().get_model(self.name, **self._sized))
         from benchmarks.torch_models import torch_twin
@@ -162,17 +171,22 @@ class Torch(TorchSide):
             self._net = net.to(device=self.device, dtype=getattr(torch, spec.dtype), memory_format=order).train()
             images, labels = spec.batch()
             # In either layout PyTorch's images are (N, C, H, W).
-            self._images = (
-                torch.from_numpy(images.transpose(0, 3, 1, 2)).to(self.device).contiguous(memory_format=order)
-            )
+            is_of_images = images.ndim == 4
+            given = torch.from_numpy(images.transpose(0, 3, 1, 2) if is_of_images else images).to(self.device)
+            self._images = given.contiguous(memory_format=order) if is_of_images else given
             self._labels = torch.from_numpy(labels).to(self.device)
             self._optimizer = self._adam(adam)
         step = partial(self._step, self._images, self._labels, self._optimizer, set_to_none)
-        self._next = self._graphed_step(step) if self.setup.graph else step
+        self._next = self._graphed_step(step) if self._is_captured else step
+
+    @property
+    def _is_captured(self) -> bool:
+        """PyTorch captures steps on a GPU alone."""
+        return self.setup.graph and self.setup.cuda
 
     def _adam(self, form: str) -> Any:
         """In a CUDA graph its count of steps is the device's too."""
-        options = {form: True, "capturable": self.setup.graph}
+        options = {form: True, "capturable": self._is_captured}
         return self.torch.optim.Adam(self._net.parameters(), lr=LEARNING_RATE, **options)
 
     def _graphed_step(self, step: Callable[[], Any]) -> Callable[[], Any]:

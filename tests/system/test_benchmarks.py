@@ -396,8 +396,10 @@ def test_without_pytorch_the_error_says_how_to_get_it(
     assert "pip install" in error and "--against none" in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize("module", [training, operators])
-@pytest.mark.parametrize("option", [["--precision", "high"], ["--graph"]])
+@pytest.mark.parametrize(
+    ("module", "option"),
+    [(training, ["--precision", "high"]), (operators, ["--precision", "high"]), (operators, ["--graph"])],
+)
 def test_what_only_a_gpu_has_is_refused_elsewhere(
     module: Any, option: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
