@@ -7,7 +7,7 @@ from typing import Any
 
 from alpha.arguments import whole
 from alpha.functions.autocasting import lowered
-from alpha.functions.conv import Conv2dFunction, Given, convolution_steps, named
+from alpha.functions.conv import Conv2dFunction, Given, conv2d, convolution_steps, named
 from alpha.functions.images import of_images
 from alpha.geometry import Geometry
 from alpha.records import Measurement
@@ -69,5 +69,5 @@ def conv2d_measured(
     if measures and measurement.fits(shape, input):
         result = MeasuredConv2dFunction.apply(input, weight, bias, None, geometry, groups, measurement)
     else:
-        result = Conv2dFunction.apply(input, weight, bias, None, geometry, groups, None)
+        result = conv2d(input, weight, bias, *others, groups, layout="NHWC")
     return result
