@@ -194,14 +194,14 @@ class Measurement:
     def fits(self, shape: tuple[int, ...], like: Tensor) -> bool:
         """Whether BatchNorm takes a tensor of such a shape, and of the dtype and the engine of ``like``."""
         mean, var, _, batches = self.running
-        vectors = [one for one in (mean, var, *self.vectors) if one is not None]
-        tensors = vectors if self.residual is None else [*vectors, self.residual]
-        return (
-            all(one.shape == shape[-1:] for one in vectors)
-            and (self.residual is None or self.residual.shape == shape)
-            and (batches is None or (batches.shape == () and batches.storage.engine is like.storage.engine))
-            and all(one.dtype == like.dtype and one.storage.engine is like.storage.engine for one in tensors)
-        )
+        engine, dtype, channels = like.storage.engine, like.dtype, shape[-1:]
+        for one in (mean, var, *self.vectors):
+            if one is not None and not (one.shape == channels and one.dtype == dtype and one.storage.engine is engine):
+                return False
+        added = self.residual
+        if added is not None and not (added.shape == shape and added.dtype == dtype and added.storage.engine is engine):
+            return False
+        return batches is None or (batches.shape == () and batches.storage.engine is engine)
 
 
 class AttentionState(NamedTuple):

@@ -7,7 +7,7 @@ import traceback
 from dataclasses import dataclass
 
 from alpha.errors import AlphaError
-from alpha.functions import images
+from alpha.functions import autocasting, images
 
 MESSAGE = re.compile(r"^\[[^\]\s]+\] expected .+?, got ", re.S)
 """The form of every error's message."""
@@ -58,9 +58,15 @@ def unclean(error: Exception, phase: str) -> Failure:
     )
 
 
+_DECORATORS = (autocasting.__file__, images.__file__)
+"""Where decorators of functions stand, which hand on what they are given."""
+
+
 def is_signature(error: TypeError) -> bool:
-    """Whether Python itself refused the arguments at the call, as for any function, or behind ``of_images``."""
+    """Whether Python itself refused the arguments at the call, as for any function, or behind its decorators."""
     trace = error.__traceback__
-    if trace is not None and trace.tb_next is not None and trace.tb_next.tb_frame.f_code.co_filename == images.__file__:
+    while trace is not None and trace.tb_next is not None:
+        if trace.tb_next.tb_frame.f_code.co_filename not in _DECORATORS:
+            break
         trace = trace.tb_next
     return trace is not None and trace.tb_next is None
