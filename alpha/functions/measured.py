@@ -54,14 +54,14 @@ def conv2d_measured(
         steps: stride, padding, dilation and groups.
         measurement: what is to be measured. Its state stays None where nothing was, the running statistics as they are.
     """
-    *others, number = steps
+    stride, padding, dilation, number = steps
     groups = number if type(number) is int else whole("conv2d", "groups", number)
     geometry = named(
         "conv2d",
         Geometry.make,
         input.shape[1:3],
         weight.shape[1:3],
-        *convolution_steps(Given("conv2d", 2, input, weight, bias, groups), *others),
+        *convolution_steps(Given("conv2d", 2, input, weight, bias, groups), stride, padding, dilation),
     )
     result: Tensor
     shape = (input.shape[0], *geometry.output, weight.shape[0])
@@ -69,5 +69,5 @@ def conv2d_measured(
     if measures and measurement.fits(shape, input):
         result = MeasuredConv2dFunction.apply(input, weight, bias, None, geometry, groups, measurement)
     else:
-        result = conv2d(input, weight, bias, *others, groups, layout="NHWC")
+        result = conv2d(input, weight, bias, stride, padding, dilation, groups, layout="NHWC")
     return result
