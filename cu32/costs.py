@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from alpha import dtypes
 from alpha.cu32 import figures
+from alpha.cu32.parts import read_together
 
 if TYPE_CHECKING:
     from alpha.cu32.driver import Device
@@ -69,11 +70,17 @@ START = 2000
 LAUNCH = 5000
 """Cycles of starting and ending a kernel."""
 
+JOIN = 3000
+"""Cycles in which blocks that join the parts of a result wait for each other's, and for the first of them."""
+
+JOINED = 24.0
+"""Bytes of parts that one block reads per cycle: some 16 KB are on their way, for some 700 cycles."""
+
 LEAST_TERMS = 256
 """Least terms of a part of a split sum."""
 
-PRICE = 100 * (32 << 20)
-"""Bytes of parts that cost as much as the kernel's time: 32 MiB must save 1 % of it."""
+PRICE = 100 * (1 << 20)
+"""Bytes of parts that cost as much as the kernel's time: one MiB must save 1 % of it."""
 
 PARTS_BYTES = 256 << 20
 """Most bytes that parts may take."""
@@ -235,9 +242,9 @@ class Job(ABC):
     operator: str
 
     @property
-    def splits(self) -> bool:
-        """Whether the sum may be cut into parts."""
-        return True
+    def joins(self) -> bool:
+        """Whether the kernels add the parts of their results themselves."""
+        return False
 
     @property
     def real(self) -> str:
@@ -383,7 +390,7 @@ def plans(job: Job, chip: Chip, algorithm: str, kernels: Iterable[Covered], part
         steps = sum(number * length for number, length in lengths)
         useful = job.products / max(1, steps * tile.rows * tile.columns * kernel.depth)
         numbers = _numbers(job, chip, kernel, lengths) if parts is None else [max(parts, job.fewest)]
-        for number in sorted({job.parts(number) for number in numbers}) if job.splits else (1,):
+        for number in sorted({job.parts(number) for number in numbers}):
             cycles = _cycles(job, chip, kernel, lengths, number)
             every = blocks * number
             found.append(
@@ -415,8 +422,12 @@ def passing(job: Job, chip: Chip, parts: int = 1) -> float:
 def _cycles(job: Job, chip: Chip, kernel: Kernel, lengths: Lengths, parts: int) -> float:
     """Cycles until the result is there, its parts added."""
     cycles = LAUNCH + max(_computing(chip, kernel, lengths, parts), passing(job, chip, parts))
-    if parts > 1:
-        cycles += LAUNCH + job.results * job.item * (parts + 1) / (chip.memory * chip.multiprocessors)
+    nbytes = job.results * job.item
+    if parts > 1 and job.joins:
+        tile = nbytes / sum(number for number, _ in lengths)
+        cycles += JOIN + read_together(parts) * tile / JOINED
+    elif parts > 1:
+        cycles += LAUNCH + nbytes * (parts + 1) / (chip.memory * chip.multiprocessors)
     return cycles
 
 

@@ -1,6 +1,13 @@
-"""The parts of a split sum, added: compensated, in a fixed order, so that a result is the same each time."""
+"""The parts of a split sum, added: compensated, in a fixed order, so that a result is the same each time.
+
+The kernels of convolutions by tiles do so themselves, in the blocks that come last (kernels/join.cuh). For others a
+kernel of its own does (kernels/parts.cu).
+"""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 from alpha import caches
 from alpha.cu32.base import DeviceEngine, Launch, c_type, of_reals
@@ -16,6 +23,55 @@ LANES, MORE_LANES = 8, 32
 
 MANY = 256
 """From so many parts on, more of them do."""
+
+
+MOST_TOGETHER = 6
+"""Parts that one block of a kernel which joins its parts adds at most; more are added in groups, as many as large."""
+
+
+def together(parts: int) -> int:
+    """The parts of a group."""
+    return parts if parts <= MOST_TOGETHER else math.isqrt(parts - 1) + 1
+
+
+def groups(parts: int) -> int:
+    """The groups, whose sums are added at last."""
+    return -(-parts // together(parts))
+
+
+def read_together(parts: int) -> int:
+    """The parts and groups that the last block of a tile waits for, as one of a group and as that of all."""
+    return together(parts) + (groups(parts) if groups(parts) > 1 else 0)
+
+
+class Joining(NamedTuple):
+    """What a kernel that joins its parts is handed.
+
+    Attributes:
+        tensors: memory for the parts, and counters.
+        counters: how many of them it uses.
+    """
+
+    tensors: tuple[Storage | None, Tensor | None]
+    counters: int
+
+
+WHOLE = Joining((None, None), 0)
+"""Of a sum in one part."""
+
+
+def joining(engine: DeviceEngine, parts: int, out: Tensor, tiles: int) -> Joining:
+    """Of a sum in so many parts, whose result so many tiles cover."""
+    if parts == 1:
+        return WHOLE
+    room = tiles * (groups(parts) + 1)
+    return Joining((engine.scratch(parts * out.nbytes), engine.counters(room)), room)
+
+
+def joined_bytes(parts: int, result: int) -> int:
+    """Bytes of parts that are written and read where a result has so many."""
+    number = groups(parts)
+    return 2 * result * (parts + (number if number > 1 else 0))
 
 
 def sum_parts(engine: DeviceEngine, parts: Storage, number: int, out: Tensor) -> None:

@@ -42,8 +42,8 @@ LOOPS = {
 PLANNED = ("conv", "depthwise", "few_", "gemm", "parts")
 """Beginnings of the names of kernel files whose launches are in the planner's predictions."""
 
-OPERANDS = 4
-"""Tensors of a convolution's launch, before those that its end takes."""
+OPERANDS = 6
+"""Tensors of a convolution's launch, before those that its end takes; the third is the result."""
 
 ADAM_PASSES = 7
 """Passes of Adam over the parameters: these, and both moments, are read and written, gradients read."""
@@ -141,6 +141,7 @@ def _watch(engine: Any, counted: Counted) -> None:
     """Has bytes counted as kernels are planned and launched."""
     from alpha.cu32 import planner
     from alpha.cu32.costs import LAUNCH, Chip, TilePlan
+    from alpha.cu32.parts import joined_bytes
     from alpha.tensor import Storage, Tensor
 
     chip, chosen = Chip.of(engine.device), planner.chosen
@@ -175,9 +176,14 @@ def _watch(engine: Any, counted: Counted) -> None:
             counted.normalisation += sum(one.nbytes for one in tensors if isinstance(one, Tensor) and one.ndim > 2)
         elif launch.source.name.startswith("conv"):
             ending(tensors[OPERANDS:])
+            counted.parts += sum(joined(one, tensors) for one in tensors[2:OPERANDS] if isinstance(one, Storage))
         elif launch.kernel.startswith("sum_parts"):
             counted.parts += 2 * sum(one.nbytes for one in tensors if isinstance(one, Storage))
         run(launch, tensors, *numbers)
+
+    def joined(parts: Storage, tensors: Any) -> int:
+        result = tensors[2].nbytes
+        return joined_bytes(parts.nbytes // result, result)
 
     def launched(source: Any, kernel: str, grid: Any, block: Any, *arguments: Any, shared: int = 0) -> None:
         passing(source, arguments)

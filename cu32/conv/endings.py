@@ -41,8 +41,8 @@ class Ending(ABC):
     taken = False
 
     @abstractmethod
-    def arguments(self, engine: DeviceEngine, tiles: int, across: int) -> tuple[Tensors, Numbers]:
-        """Tensors and numbers for a kernel of so many tiles of rows, and of channels."""
+    def arguments(self, engine: DeviceEngine, tiles: int, across: int, counters: int) -> tuple[Tensors, Numbers]:
+        """Tensors and numbers for a kernel of so many tiles of rows, and of channels, which uses so many counters."""
 
 
 class MeasuredEnding(Ending):
@@ -51,9 +51,9 @@ class MeasuredEnding(Ending):
     def __init__(self, running: RunningStatistics, eps: float, state: BatchNormState, rows: int) -> None:
         self._running, self._eps, self._state, self._rows = running, eps, state, rows
 
-    def arguments(self, engine: DeviceEngine, tiles: int, across: int) -> tuple[Tensors, Numbers]:
+    def arguments(self, engine: DeviceEngine, tiles: int, across: int, counters: int) -> tuple[Tensors, Numbers]:
         mean, var, momentum, batches = self._running
-        meeting, together = _meeting(engine, tiles, across, self._state.mean.shape[0])
+        meeting, together = _meeting(engine, tiles, across, self._state.mean.shape[0], counters)
         steps = 1 if mean is None else mean.strides[0], 1 if var is None else var.strides[0]
         tensors = (self._state.mean, self._state.inverse_std, mean, var, batches, *meeting)
         return tensors, (*steps, momentum, self._eps, self._rows, together)
@@ -67,16 +67,22 @@ class PastEnding(Ending):
     ) -> None:
         self._x, self._residual, self._epilogue, self._state, self._found = x, residual, epilogue, state, found
 
-    def arguments(self, engine: DeviceEngine, tiles: int, across: int) -> tuple[Tensors, Numbers]:
+    def arguments(self, engine: DeviceEngine, tiles: int, across: int, counters: int) -> tuple[Tensors, Numbers]:
         weight, bias, slope = self._epilogue
-        meeting, together = _meeting(engine, tiles, across, self._x.shape[-1])
+        meeting, together = _meeting(engine, tiles, across, self._x.shape[-1], counters)
         state = self._state.mean, self._state.inverse_std
         tensors = (self._x, self._residual, *state, weight, bias, *self._found, *meeting)
         return tensors, (1.0 if slope is None else slope, together)
 
 
-def _meeting(engine: DeviceEngine, tiles: int, across: int, channels: int) -> tuple[tuple[Storage, Tensor], int]:
-    """Where blocks leave their sums, and how many tiles' are added together before all are."""
+def _meeting(
+    engine: DeviceEngine, tiles: int, across: int, channels: int, first: int
+) -> tuple[tuple[Storage, Tensor], int]:
+    """Where blocks leave their sums, and how many tiles' are added together before all are; the first free counter."""
     together = max(LEAST_TOGETHER, math.isqrt(tiles - 1) + 1)
     groups = -(-tiles // together)
-    return (engine.scratch(2 * 8 * tiles * channels), engine.counters(across * (groups + 1))), together
+    room = across * (groups + 1)
+    counters = engine.counters(first + room)
+    if first:
+        counters = counters.strided(counters.offset + first, (room,), (1,))
+    return (engine.scratch(2 * 8 * tiles * channels), counters), together

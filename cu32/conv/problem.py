@@ -89,8 +89,8 @@ class Problem(shared.Problem, Job):
         return self.operator == FORWARD
 
     @property
-    def splits(self) -> bool:
-        return not self.adds
+    def joins(self) -> bool:
+        return True
 
     @property
     def threefold(self) -> bool:

@@ -20,9 +20,9 @@ from alpha.cu32.conv import endings, patches, tables
 from alpha.cu32.conv.algorithm import Algorithm
 from alpha.cu32.conv.problem import Call, Problem
 from alpha.cu32.costs import COPIED, Chip, Covered, Kernel, Lengths, Moving, Tile, TilePlan, float_kernel
-from alpha.cu32.parts import sum_parts
+from alpha.cu32.parts import joining, together
 from alpha.cu32.structs import KernelStruct
-from alpha.tensor import Storage, Tensor
+from alpha.tensor import Tensor
 
 GATHER = KernelStruct("tile.cuh", "Gather")
 
@@ -162,23 +162,14 @@ class Tiles(TileAlgorithm):
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         launch = engine.kept_launch(plan, lambda: self.prepared(engine, plan))
-        target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
-        tensors, numbers = self._ending(engine, plan, call, launch)
-        engine.run(launch, (call.source, call.other, target, call.bias, *tensors), *numbers)
-        if isinstance(target, Storage):
-            sum_parts(engine, target, plan.parts, call.out)
+        parts = joining(engine, plan.parts, call.out, launch.grid[0])
+        tensors, numbers = endings.NOTHING[plan.problem.operator]
+        if call.ending is not None:
+            call.ending.taken = True
+            across = _across(plan)
+            tensors, numbers = call.ending.arguments(engine, launch.grid[0] // across, across, parts.counters)
+        engine.run(launch, (call.source, call.other, call.out, call.bias, *parts.tensors, *tensors), *numbers)
         return self.issued(plan)
-
-    def _ending(
-        self, engine: DeviceEngine, plan: TilePlan, call: Call, launch: Launch
-    ) -> tuple[endings.Tensors, endings.Numbers]:
-        """What the kernel is to do at its end: of parts of sums no kernel sees the results."""
-        problem: Problem = plan.problem
-        if call.ending is None or plan.parts > 1:
-            return endings.NOTHING[problem.operator]
-        call.ending.taken = True
-        across = math.ceil(depth_and_width(problem)[1] / plan.tile.columns) * problem.groups
-        return call.ending.arguments(engine, launch.grid[0] // across, across)
 
     def issued(self, plan: TilePlan) -> int:
         """The multiply-adds of a plan."""
@@ -207,9 +198,15 @@ def gather_launch(
     constants: Sequence[int | bytes],
     shared: int,
 ) -> Launch:
-    """The launch of a kernel with an end: source, filters, result and bias come first, then what the end takes."""
-    addresses = 4 + endings.ADDRESSES[problem.operator]
+    """The launch of a kernel with an end: source, filters, result, bias, parts, counters, then what the end takes."""
+    addresses = 6 + endings.ADDRESSES[problem.operator]
     return Launch(source, file, grid, threads, addresses, constants, endings.TYPES[problem.operator], shared)
+
+
+def _across(plan: TilePlan) -> int:
+    """Tiles along all channels of the result."""
+    problem: Problem = plan.problem
+    return -(-depth_and_width(problem)[1] // plan.tile.columns) * problem.groups
 
 
 def depth_and_width(problem: Problem) -> tuple[int, int]:
@@ -265,6 +262,7 @@ def sizes(plan: TilePlan, column_tiles: int) -> bytes:
         out_column=target[2],
         part_stride=p.results,
         parts=plan.parts,
+        together=together(plan.parts),
         aligned=width % 4 == 0 and (p.aligned.y if p.forward else p.aligned.x),
         accumulate=p.adds,
     )

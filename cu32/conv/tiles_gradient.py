@@ -15,16 +15,19 @@ from alpha.cu32.conv import tables
 from alpha.cu32.conv.problem import Call, Problem
 from alpha.cu32.conv.tiles import DEEP, DOUBLE, LARGE, SMALL, SQUARE, TALL, TileAlgorithm
 from alpha.cu32.costs import Kernel, Lengths, Tile, TilePlan
-from alpha.cu32.parts import sum_parts
+from alpha.cu32.parts import joining, together
 from alpha.cu32.structs import KernelStruct
 from alpha.geometry import Axis
-from alpha.tensor import Storage, Tensor
+from alpha.tensor import Tensor
 
 LEAP = KernelStruct("leap.cuh", "Leap")
 
 SLIM = Tile(64, 16, 8, 4)
 TILES = {"VECTOR": (LARGE, TALL, DEEP, SQUARE, SMALL, SLIM), "SCALAR": (SQUARE, SMALL, SLIM)}
 """Tiles of float32 by the way the kernel loads."""
+
+OPERANDS = 5
+"""Addresses of a launch: both operands, the result, its parts and counters."""
 
 MOST_TAPS = MAX_GRID_YZ
 """Taps of a launch, which has a block for each along the grid's second axis."""
@@ -96,10 +99,7 @@ class TilesGradient(TileAlgorithm):
     def _run_piece(self, engine: DeviceEngine, plan: TilePlan, call: Call, piece: _Piece) -> None:
         """The gradient of a piece of the filter, which ``call.out`` has the size of, its parts added."""
         launch = engine.kept_launch((plan, piece), lambda: self._prepared(engine, plan, piece))
-        target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
-        engine.run(launch, (call.source, call.other, target))
-        if isinstance(target, Storage):
-            sum_parts(engine, target, plan.parts, call.out)
+        run_joined(engine, plan, call, launch)
 
     def _prepared(self, engine: DeviceEngine, plan: TilePlan, piece: _Piece) -> tuple[Launch, list[Tensor]]:
         """The launch for a piece, and the tables that it reads."""
@@ -107,7 +107,13 @@ class TilesGradient(TileAlgorithm):
         held = [_runs(engine, axis, tap) for axis, tap in zip((g.rows, g.columns), piece.first, strict=True)]
         constants: list[int | bytes] = [*[table.address for table in held], made.sizes]
         threads = plan.tile.threads
-        return Launch(made.source, self.file, made.grid, threads, 3, constants, shared=made.shared), held
+        return Launch(made.source, self.file, made.grid, threads, OPERANDS, constants, shared=made.shared), held
+
+
+def run_joined(engine: DeviceEngine, plan: TilePlan, call: Call, launch: Launch) -> None:
+    """Runs the kernel of a filter gradient, which adds its parts itself."""
+    tiles = launch.grid[0] * launch.grid[1]
+    engine.run(launch, (call.source, call.other, call.out, *joining(engine, plan.parts, call.out, tiles).tensors))
 
 
 def _tiles(problem: Problem, tile: Tile) -> tuple[int, int]:
@@ -144,6 +150,7 @@ def _launch(algorithm: TilesGradient, plan: TilePlan, size: tuple[int, int]) -> 
         y_row=y_row,
         y_column=y_column,
         parts=plan.parts,
+        together=together(plan.parts),
         part_stride=p.out_channels * taps * p.group_in,
         aligned=p.group_in % 4 == 0,
     )

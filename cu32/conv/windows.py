@@ -23,13 +23,13 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.conv import tables
 from alpha.cu32.conv.problem import WIDE, Call, Problem
 from alpha.cu32.conv.tensor_cores import SHALLOWEST, STAGES
-from alpha.cu32.conv.tiles_gradient import TilesGradient
+from alpha.cu32.conv.tiles_gradient import OPERANDS, TilesGradient, run_joined
 from alpha.cu32.costs import LATENCY, WARP, Chip, Covered, Kernel, Lengths, Tile, TilePlan
-from alpha.cu32.parts import sum_parts
+from alpha.cu32.parts import together
 from alpha.cu32.structs import KernelStruct
 from alpha.cu32.tf32 import DEPTH
 from alpha.geometry import Axis
-from alpha.tensor import Storage, Tensor
+from alpha.tensor import Tensor
 
 SLIDING = KernelStruct("conv_window.cuh", "Sliding")
 
@@ -228,10 +228,7 @@ class WindowGradient(TilesGradient):
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         problem: Problem = plan.problem
         launch = engine.kept_launch(plan, lambda: self._tabled(engine, plan))
-        target: Tensor | Storage = call.out if plan.parts == 1 else engine.scratch(plan.parts * call.out.nbytes)
-        engine.run(launch, (call.source, call.other, target))
-        if isinstance(target, Storage):
-            sum_parts(engine, target, plan.parts, call.out)
+        run_joined(engine, plan, call, launch)
         return tables.leap_products(problem.geometry, problem.images) * problem.group_in * problem.out_channels
 
     def _tabled(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
@@ -242,7 +239,9 @@ class WindowGradient(TilesGradient):
             engine.constant(("tap runs", g.columns), lambda: _run_array(g.columns)),
         ]
         constants: list[int | bytes] = [*[table.address for table in held], made.sizes]
-        return Launch(made.source, self.file, made.grid, plan.tile.threads, 3, constants, shared=made.shared), held
+        return Launch(
+            made.source, self.file, made.grid, plan.tile.threads, OPERANDS, constants, shared=made.shared
+        ), held
 
 
 class ThreefoldWindowGradient(WindowGradient):
@@ -339,6 +338,7 @@ def _launch(algorithm: WindowGradient, plan: TilePlan) -> _Launch:
         y_row=y_row,
         y_column=y_column,
         parts=plan.parts,
+        together=together(plan.parts),
         part_stride=p.results,
         aligned=p.group_in % 4 == 0,
     )

@@ -184,7 +184,7 @@ __device__ __forceinline__ void fill_flat(Shared& shared, const Gather& g, const
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ out, const REAL* __restrict__ bias,
-     const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
+     const Parts<REAL> parts, const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
     __shared__ Shared shared;
     const GatherBlock<TILE_COLUMNS> block(g, tables);
     for (int i = threadIdx.x; i < TILE_ROWS; i += THREADS) block.row(g, tables, i, shared.source[i], shared.result[i]);
@@ -216,7 +216,7 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
         }
     }
 
-    const Target<REAL> target = {out + blockIdx.y * g.part_stride, shared.result, shared.columns, g.aligned != 0, g.accumulate != 0};
-    bias = bias == nullptr || blockIdx.y > 0 ? nullptr : bias + shared.bias;  // one part alone adds it
-    end_tile(sums, target, bias, 0, g, shared.place, end, numbers, shared.a);
+    const Target<REAL> target = {out, shared.result, shared.columns, g.aligned != 0, g.accumulate != 0};
+    if (!is_joined<THREADS, TILE_ROWS>(sums, target, parts, 0, g, shared.a)) return;
+    end_tile(sums, target, bias == nullptr ? nullptr : bias + shared.bias, 0, g, shared.place, end, numbers, shared.a);
 }

@@ -176,7 +176,7 @@ struct PatchWalk {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
-       const End::Tensors end, const PatchTables tables, const Gather g, int64 patch_floats, const End::Numbers numbers) {
+       const Parts<float> parts, const End::Tensors end, const PatchTables tables, const Gather g, int64 patch_floats, const End::Numbers numbers) {
     extern __shared__ __align__(128) float memory[];  // two panels, two patches, the places of the patch's rows
     __shared__ PatchTile tile;
     __shared__ OFFSET results[TILE_ROWS];
@@ -241,9 +241,8 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     }
 
     const int columns = (int)g.width - column, first = group * (int)g.width + column;
-    const Target<float> target = {out + blockIdx.y * g.part_stride + first, results, columns, g.aligned != 0, g.accumulate != 0};
+    const Target<float> target = {out + first, results, columns, g.aligned != 0, g.accumulate != 0};
     const TilePlace place = {(int)(rest / groups), tile.down * tile.across * tile.images, group, column};
-    // One part alone adds the bias.
-    end_tile(sums, target, bias == nullptr || blockIdx.y > 0 ? nullptr : bias + first, first, g, place, end,
-             numbers, memory);
+    if (!is_joined<THREADS, TILE_ROWS>(sums, target, parts, first, g, memory)) return;
+    end_tile(sums, target, bias == nullptr ? nullptr : bias + first, first, g, place, end, numbers, memory);
 }

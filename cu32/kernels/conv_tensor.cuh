@@ -59,7 +59,7 @@ struct GatherFeed {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
-       const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
+       const Parts<float> parts, const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
     extern __shared__ __align__(128) float stages[];
     __shared__ Shared shared;
     const GatherBlock<TILE_COLUMNS> block(g, tables);
@@ -74,8 +74,8 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     }
 
     const int columns = (int)g.width - block.column, first = block.group * (int)g.width + block.column;
-    const Target<float> target = {out + blockIdx.y * g.part_stride, shared.result, columns, g.aligned != 0, g.accumulate != 0};
+    const Target<float> target = {out, shared.result, columns, g.aligned != 0, g.accumulate != 0};
     const TilePlace place = {block.index(g), block.tile.rows, block.group, block.column};
-    // One part alone adds the bias.
-    end_tile(sums, target, bias == nullptr || blockIdx.y > 0 ? nullptr : bias + first, 0, g, place, end, numbers, stages);
+    if (!is_joined<THREADS, TILE_ROWS>(sums, target, parts, 0, g, stages)) return;
+    end_tile(sums, target, bias == nullptr ? nullptr : bias + first, 0, g, place, end, numbers, stages);
 }

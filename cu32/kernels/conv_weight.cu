@@ -4,6 +4,7 @@
 //   LOAD     VECTOR: four channels at a time; SCALAR: one
 // Both operands lie with their channels side by side, so panels are straight copies. The first threads walk over the terms for all,
 // two steps ahead.
+#include "join.cuh"
 #include "leap.cuh"
 
 enum Load { VECTOR, SCALAR };
@@ -20,6 +21,7 @@ struct Shared {
     TileY y[2];
     TileX x[2];
     Term terms[2][DEPTH];
+    int last;
     int out, rows, columns;  // the tile's place in the result, and how many output and input channels are left from there
 };
 
@@ -48,8 +50,8 @@ using PanelX = LeapPanel<TileX>;
 
 // blockIdx.x = (group * out_tiles + output tile) * in_tiles + input tile, .y = tap, .z = part.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __restrict__ out, const Run* __restrict__ row_runs,
-            const Run* __restrict__ column_runs, const Leap leap) {
+conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* out, REAL* parts, unsigned* counters,
+            const Run* __restrict__ row_runs, const Run* __restrict__ column_runs, const Leap leap) {
     __shared__ Shared shared;
     __shared__ RunSteps far_y, far_x;  // steps of 64 bits, which there are no registers for
     const int in_tile = blockIdx.x % (int)leap.in_tiles, rest = blockIdx.x / (int)leap.in_tiles;
@@ -114,8 +116,9 @@ conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __rest
     }
     __syncthreads();
 
-    out += blockIdx.z * leap.part_stride + shared.out;
-    const OFFSET channel = (OFFSET)gridDim.y * (OFFSET)leap.in_width;  // from an output channel's filter to the next one's
+    const bool whole = leap.parts == 1;
+    REAL* const part = (whole ? out : parts + blockIdx.z * leap.part_stride) + shared.out;
+    const int channel = (int)gridDim.y * (int)leap.in_width;  // from an output channel's filter to the next one's
 #pragma unroll
     for (int i = 0; i < TILE_DOWN; ++i) {
         const int row = sums.row_of(i);
@@ -123,7 +126,12 @@ conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* __rest
 #pragma unroll
         for (int j = 0; j < TILE_ACROSS; j += 4) {
             const int column = sums.column_of(j);
-            write_results<REAL>(out + row * channel + column, &sums.sum[i][j], shared.columns - column, nullptr, leap.aligned, false);
+            sums.write(part + row * channel + column, i, j, shared.columns - column, leap.aligned);
         }
     }
+    if (whole) return;
+    const Joint<REAL> joint = {parts + shared.out, leap.part_stride, (int)leap.parts, (int)leap.together, counters,
+                               (int)(blockIdx.y * gridDim.x + blockIdx.x), shared.columns, leap.aligned != 0};
+    const auto place = [&](int row) { return row < shared.rows ? row * channel : -1; };
+    join_parts<THREADS, TILE_ROWS, TILE_COLUMNS>(joint, blockIdx.z, out + shared.out, &shared.last, place);
 }

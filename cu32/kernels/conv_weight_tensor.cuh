@@ -1,6 +1,7 @@
 // Sk-dilated-V2 on the tensor cores, over the same runs as conv_weight.cu: channels are multiples of four, and addresses of
 // 16 bytes. Macros: KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS (output channels), TILE_COLUMNS (input channels), OFFSET (see tile.cuh).
 #pragma once
+#include "join.cuh"
 #include "leap.cuh"
 #include "tensor_core.cuh"
 
@@ -51,8 +52,8 @@ struct WeightFeed {
 
 // blockIdx.x = (group * out_tiles + output tile) * in_tiles + input tile, .y = tap, .z = part.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* __restrict__ out,
-                 const Run* __restrict__ row_runs, const Run* __restrict__ column_runs, const Leap leap) {
+KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, float* parts, unsigned* counters,
+       const Run* __restrict__ row_runs, const Run* __restrict__ column_runs, const Leap leap) {
     extern __shared__ __align__(128) float stages[];
     const int in_tile = blockIdx.x % (int)leap.in_tiles, rest = blockIdx.x / (int)leap.in_tiles;
     const int group = rest / (int)leap.out_tiles, out_tile = rest - group * (int)leap.out_tiles;
@@ -74,8 +75,10 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* __restri
         pipeline<STAGES>(sums, feed, ceil_div(end - begin, DEPTH), stages);
     }
 
-    const int64 channel = gridDim.y * leap.in_width;  // from an output channel's filter to the next one's
-    out += blockIdx.z * leap.part_stride + out_channel * channel + blockIdx.y * leap.in_width + in_channel;
+    const int channel = (int)gridDim.y * (int)leap.in_width;  // from an output channel's filter to the next one's
+    const int first = out_channel * channel + (int)blockIdx.y * (int)leap.in_width + in_channel;
+    const bool whole = leap.parts == 1;
+    float* const part = (whole ? out : parts + blockIdx.z * leap.part_stride) + first;
 #pragma unroll
     for (int i = 0; i < Tally::DOWN; ++i)
 #pragma unroll
@@ -85,8 +88,12 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* __restri
 #pragma unroll
             for (int j = 0; j < Tally::WIDE; ++j) {
                 const int column = sums.column_of(j);
-                write_pair(out + row * channel + column, sums.sum[i][j][2 * half], sums.sum[i][j][2 * half + 1],
-                           columns - column, nullptr, leap.aligned, false);
+                write_pair(part + row * channel + column, sums.sum[i][j] + 2 * half, columns - column, leap.aligned);
             }
         }
+    if (whole) return;
+    const Joint<float> joint = {parts + first, leap.part_stride, (int)leap.parts, (int)leap.together, counters,
+                                (int)(blockIdx.y * gridDim.x + blockIdx.x), columns, leap.aligned != 0};
+    const auto place = [=](int row) { return row < rows ? row * channel : -1; };
+    join_parts<THREADS, TILE_ROWS, TILE_COLUMNS>(joint, blockIdx.z, out + first, reinterpret_cast<int*>(stages), place);
 }

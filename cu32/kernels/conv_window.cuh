@@ -6,6 +6,7 @@
 // KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS (output channels), TILE_COLUMNS (input channels), TAPS, OFFSET
 // (see tile.cuh).
 #pragma once
+#include "join.cuh"
 #include "tensor_core.cuh"
 #include "tile.cuh"
 
@@ -22,7 +23,7 @@ struct Sliding {
     int64 slots;                                // panels of x that the ring holds
     int64 x_image, x_row, x_column, x_step_row;  // x_step_row: from an output row to the next
     int64 y_image, y_row, y_column;
-    int64 parts, part_stride;
+    int64 parts, together, part_stride;         // together: parts of a group (join.cuh)
     int64 aligned;                              // whether four input channels of the result may be written at once
 };
 
@@ -267,8 +268,8 @@ struct WindowSums {
 // blockIdx.x = (group * out_tiles + output tile) * in_tiles + input tile, .y = filter row * runs + run of taps, .z = part.
 // Behind the stages of dy shared memory has the ring of x.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* __restrict__ out,
-                 const Run* __restrict__ row_runs, const TapRun* __restrict__ tap_runs, const Sliding sizes) {
+KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, float* parts, unsigned* counters,
+       const Run* __restrict__ row_runs, const TapRun* __restrict__ tap_runs, const Sliding sizes) {
     extern __shared__ __align__(128) float stages[];
     const int in_tile = blockIdx.x % (int)sizes.in_tiles, rest = blockIdx.x / (int)sizes.in_tiles;
     const int group = rest / (int)sizes.out_tiles, out_tile = rest - group * (int)sizes.out_tiles;
@@ -290,10 +291,11 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* __restri
         pipeline<STAGES>(sums, feed, piece.end - piece.begin, stages);
     }
 
-    const int64 row_of_taps = sizes.filter_columns * sizes.in_width;
-    const int64 channel = gridDim.y / (int)sizes.runs * row_of_taps;  // from an output channel's filter to the next one's
-    out += blockIdx.z * sizes.part_stride + out_channel * channel + filter_row * row_of_taps;
-    out += taps * TAPS * sizes.in_width + in_channel;
+    const int row_of_taps = (int)sizes.filter_columns * (int)sizes.in_width;
+    const int channel = (int)gridDim.y / (int)sizes.runs * row_of_taps;  // from an output channel's filter to the next one's
+    const int first = out_channel * channel + filter_row * row_of_taps + taps * TAPS * (int)sizes.in_width + in_channel;
+    const bool whole = sizes.parts == 1;
+    float* const part = (whole ? out : parts + blockIdx.z * sizes.part_stride) + first;
 #pragma unroll
     for (int t = 0; t < TAPS; ++t) {
         if (t >= run.taps) continue;
@@ -306,9 +308,18 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* __restri
 #pragma unroll
                 for (int j = 0; j < WindowSums::WIDE; ++j) {
                     const int column = sums.column_of(j);
-                    write_pair(out + row * channel + t * sizes.in_width + column, sums.sum[t][i][j][2 * half],
-                               sums.sum[t][i][j][2 * half + 1], columns - column, nullptr, sizes.aligned, false);
+                    write_pair(part + row * channel + t * (int)sizes.in_width + column, sums.sum[t][i][j] + 2 * half,
+                               columns - column, sizes.aligned);
                 }
             }
     }
+    if (whole) return;
+    const Joint<float> joint = {parts + first, sizes.part_stride, (int)sizes.parts, (int)sizes.together, counters,
+                                (int)(blockIdx.y * gridDim.x + blockIdx.x), columns, sizes.aligned != 0};
+    const int width = (int)sizes.in_width, held = run.taps;
+    const auto place = [=](int i) {
+        const int row = i / TAPS, t = i - row * TAPS;
+        return row < rows && t < held ? row * channel + t * width : -1;
+    };
+    join_parts<THREADS, TILE_ROWS * TAPS, TILE_COLUMNS>(joint, blockIdx.z, out + first, reinterpret_cast<int*>(stages), place);
 }

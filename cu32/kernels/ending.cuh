@@ -6,37 +6,8 @@
 // are not HELD, registers do not suffice for what else is done with them: once written, a thread reads its own again.
 #pragma once
 #include "affine.cuh"
-#include "reduce.cuh"
+#include "join.cuh"
 #include "tile.cuh"
-
-template <class T, int RUN>
-struct alignas(sizeof(T) * RUN < 16 ? sizeof(T) * RUN : 16) Neighbours {
-    T at[RUN];
-};
-
-template <class T, int RUN>
-__device__ __forceinline__ Neighbours<T, RUN> read_run(const T* from, int left, bool aligned) {
-    Neighbours<T, RUN> found = {};
-    if (aligned && left >= RUN) {
-        found = *reinterpret_cast<const Neighbours<T, RUN>*>(from);
-    } else {
-#pragma unroll
-        for (int e = 0; e < RUN; ++e)
-            if (e < left) found.at[e] = from[e];
-    }
-    return found;
-}
-
-template <class T, int RUN>
-__device__ __forceinline__ void write_run(T* to, const Neighbours<T, RUN>& values, int left, bool aligned) {
-    if (aligned && left >= RUN) {
-        *reinterpret_cast<Neighbours<T, RUN>*>(to) = values;
-    } else {
-#pragma unroll
-        for (int e = 0; e < RUN; ++e)
-            if (e < left) to[e] = values.at[e];
-    }
-}
 
 // Where a block's tile goes.
 template <class T>
@@ -90,6 +61,45 @@ __device__ __forceinline__ Neighbours<T, Tally::RUN> written(const Tally& sums, 
 #pragma unroll
     for (int e = 0; e < Tally::RUN; ++e) values.at[e] = sums.at(r, c + e);
     return values;
+}
+
+// Reads a tile to where a tally had its own.
+template <class Tally, class T>
+__device__ __forceinline__ void read_tile(Tally& sums, const Target<T>& from) {
+    constexpr int RUN = Tally::RUN;
+#pragma unroll
+    for (int r = 0; r < Tally::EACH_DOWN; ++r) {
+        const OFFSET offset = from.rows[Tally::row_at(r)];
+#pragma unroll
+        for (int c = 0; c < Tally::EACH_ACROSS; c += RUN) {
+            const int column = Tally::column_at(c), left = offset < 0 ? 0 : from.columns - column;
+            const Neighbours<T, RUN> values = read_run<T, RUN>(from.out + offset + column, left, from.aligned);
+#pragma unroll
+            for (int e = 0; e < RUN; ++e) sums.at(r, c + e) = values.at[e];
+        }
+    }
+}
+
+// Where the parts of split sums are joined: those of the first part, each as large as the result.
+template <class T>
+struct Parts {
+    T* first;
+    unsigned* counters;
+};
+
+// Whether a block has to end its tile: of split sums the last block alone, which then has the sum of all parts.
+template <int THREADS, int ROWS, class Tally, class T>
+__device__ __forceinline__ bool is_joined(Tally& sums, const Target<T>& to, const Parts<T>& parts, int64 shift, const Gather& g,
+                                          void* shared) {
+    if (g.parts == 1) return true;
+    T* const first = parts.first + shift;
+    write_tile(sums, Target<T>{first + blockIdx.y * g.part_stride, to.rows, to.columns, to.aligned, false}, static_cast<const T*>(nullptr));
+    const Joint<T> joint = {first,          g.part_stride,   (int)g.parts, (int)g.together,
+                            parts.counters, (int)blockIdx.x, to.columns,   to.aligned};
+    const auto place = [&to](int row) { return to.rows[row]; };
+    if (!join_parts<THREADS, ROWS, Tally::COLUMNS>(joint, blockIdx.y, first, static_cast<int*>(shared), place)) return false;
+    read_tile(sums, Target<T>{first, to.rows, to.columns, to.aligned, false});
+    return true;
 }
 
 // -- Sums over rows -----------------------------------------------------------------------------------------------------

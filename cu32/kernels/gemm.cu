@@ -54,8 +54,7 @@ gemm(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
 #pragma unroll
         for (int j = 0; j < SIDE; j += 4) {
             const int column = sums.column_of(j);
-            write_results<REAL>(out + row * p.columns + column, &sums.sum[i][j], columns - column, nullptr,
-                                p.columns % 4 == 0, false);
+            sums.write(out + row * p.columns + column, i, j, columns - column, p.columns % 4 == 0);
         }
     }
 }

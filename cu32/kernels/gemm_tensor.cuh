@@ -77,8 +77,7 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
             for (int j = 0; j < Sums::WIDE; ++j) {
                 const int column = sums.column_of(j);
                 const int left = columns - column < 2 ? (int)(columns - column) : 2;
-                write_pair(out + row * p.columns + column, sums.sum[i][j][2 * half], sums.sum[i][j][2 * half + 1], left,
-                           nullptr, p.columns % 2 == 0, false);
+                write_pair(out + row * p.columns + column, sums.sum[i][j] + 2 * half, left, p.columns % 2 == 0);
             }
         }
 }

@@ -10,7 +10,7 @@ struct Leap {
     int64 filter_columns;
     int64 x_image, x_row, x_column, x_step_row, x_step_column;  // steps: from one output of a tap's run to the next
     int64 y_image, y_row, y_column;
-    int64 parts, part_stride;
+    int64 parts, together, part_stride;  // together: parts of a group (join.cuh)
     int64 aligned;                // whether four input channels of the result may be written at once
 };
 

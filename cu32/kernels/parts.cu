@@ -1,20 +1,8 @@
 // The sum of the parts that blocks of a split computation left behind: compensated, in a fixed order. Macro: REAL, float or double.
 #include "common.cuh"
+#include "compensated.cuh"
 
 constexpr int THREADS = 256;
-
-// A sum with what its roundings lost (Kahan, as Neumaier improved it): exact to a rounding or two for any length.
-struct CompensatedSum {
-    REAL sum = 0, lost = 0;
-
-    __device__ __forceinline__ void add(REAL value) {
-        const REAL next = sum + value;
-        lost += fabs(sum) >= fabs(value) ? (sum - next) + value : (value - next) + sum;
-        sum = next;
-    }
-    // Where a sum is infinite, what was lost is NaN: the sum itself says more.
-    __device__ __forceinline__ REAL result() const { return lost == lost ? sum + lost : sum; }
-};
 
 // out[i] = sum over p of parts[p * count + i], `VEC` neighbouring elements per thread. A block's threads are `lanes` times
 // as many as the groups of elements it takes: where elements are few, each lane adds every lanes-th part, and the first
@@ -27,7 +15,7 @@ __device__ __forceinline__ void sum(const REAL* __restrict__ parts, REAL* __rest
     __shared__ REAL sums[VEC][THREADS];
     const int width = THREADS / lanes, lane = threadIdx.x / width;
     const int64 i = (static_cast<int64>(blockIdx.x) * width + threadIdx.x % width) * VEC;
-    CompensatedSum total[VEC];
+    CompensatedSum<REAL> total[VEC];
     if (i < count) {
 #pragma unroll 4
         for (int64 p = lane; p < n_parts; p += lanes) {

@@ -8,6 +8,7 @@
 // rounded before they come to shared memory.
 #pragma once
 #include "layout.cuh"
+#include "neighbours.cuh"
 #include "ptx.cuh"
 
 #ifndef STEP_DEPTH
@@ -268,23 +269,7 @@ __device__ __forceinline__ void pipeline(Sums& sums, Feed& feed, int steps, floa
     }
 }
 
-// Two neighbouring results of a row, the first at an even place: `left` of them are inside. bias points at the first
-// one's, or is null. `aligned`: both may be written at once.
-__device__ __forceinline__ void write_pair(float* out, float first, float second, int left, const float* bias, bool aligned, bool accumulate) {
-    if (left <= 0) return;
-    const bool both = left > 1;
-    if (bias != nullptr) {
-        first += bias[0];
-        if (both) second += bias[1];
-    }
-    if (accumulate) {
-        first += out[0];
-        if (both) second += out[1];
-    }
-    if (both && aligned) {
-        *reinterpret_cast<float2*>(out) = {first, second};
-    } else {
-        out[0] = first;
-        if (both) out[1] = second;
-    }
+// Writes two neighbouring results of a row: `left` of them are inside. `aligned`: both may be written at once.
+__device__ __forceinline__ void write_pair(float* to, const float* two, int left, bool aligned) {
+    write_run<float, 2>(to, {{two[0], two[1]}}, left, aligned);
 }

@@ -8,6 +8,7 @@
 // Macro OFFSET: the type of offsets in images, int (the default) or int64 where one has 2^30 elements or more.
 #pragma once
 #include "common.cuh"
+#include "neighbours.cuh"
 #include "ptx.cuh"
 
 #ifndef OFFSET
@@ -40,7 +41,7 @@ struct Gather {
     int64 b_tap_row, b_tap_column;             // steps in the filter from a tap of a class to the next
     int64 out_image, out_row, out_column;      // strides of the result
     int64 part_stride;                         // from a part's result to the next
-    int64 parts;                               // pieces that the sum over taps and channels is cut into
+    int64 parts, together;                     // pieces that the sum over taps and channels is cut into, and those of a group (join.cuh)
     int64 aligned;                             // whether four columns of the result may be written at once
     int64 accumulate;                          // whether to add to what the result holds
 };
@@ -217,6 +218,11 @@ struct Sums {
     static __device__ __forceinline__ int column_at(int c) { return column_of(c); }
     static __device__ __forceinline__ int warp_down() { return threadIdx.x / WARP / WARPS_ACROSS; }
 
+    // Writes row i's four from column j on: `left` of them are inside.
+    __device__ __forceinline__ void write(T* to, int i, int j, int left, bool aligned) const {
+        write_run<T, 4>(to, {{sum[i][j], sum[i][j + 1], sum[i][j + 2], sum[i][j + 3]}}, left, aligned);
+    }
+
     template <int DEPTH, int A_PITCH, int B_PITCH>
     __device__ __forceinline__ void accumulate(const T (*a)[A_PITCH], const T (*b)[B_PITCH]) {
 #pragma unroll
@@ -261,27 +267,3 @@ struct Sums {
         }
     }
 };
-
-// Four neighbouring results of a row: `left` of them are inside. bias points at the first one's, or is null.
-template <class T>
-__device__ __forceinline__ void write_results(T* out, T* four, int left, const T* bias, bool aligned, bool accumulate) {
-    if (left <= 0) return;
-    if (bias != nullptr) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-            if (j < left) four[j] += bias[j];
-    }
-    if (aligned && left >= 4) {
-        if (accumulate) {
-            T before[4];
-            read4(before, out);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) four[j] += before[j];
-        }
-        write4(out, four);
-    } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-            if (j < left) out[j] = accumulate ? out[j] + four[j] : four[j];
-    }
-}

@@ -125,6 +125,33 @@ def test_no_zero_enters_a_multiply_add(cu32: DeviceEngine, case: Case) -> None:
     assert dict(MACS) == dict.fromkeys(MACS, expected)
 
 
+@pytest.mark.parametrize("parts", [2, 6, 7, 40])
+def test_parts_are_joined_by_the_kernel_itself(
+    cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """One launch each, also of many parts, which are added in groups; counters are 0 again behind each."""
+    launched: list[str] = []
+    original = cu32.launch_packed
+
+    def launch_packed(source: Any, kernel: str, *others: Any) -> None:
+        launched.append(kernel)
+        original(source, kernel, *others)
+
+    case = Case(6, (5, 4), (132, 68), (3, 3), (1, 1), (1, 1))
+    x, w, _, dy = (alpha.tensor(array, engine=cu32) for array in draw_data(case, np.float32))
+    geometry = geometry_of(case)
+    monkeypatch.setattr(cu32, "launch_packed", launch_packed)
+    with planner.use("tiles", tile=(64, 64), parts=parts):
+        cu32.conv2d(x, w, None, geometry, 1)
+        cu32.conv2d_input_grad(dy, w, geometry, 1)
+        cu32.conv2d_weight_grad(x, dy, geometry, 1)
+    assert launched == ["conv", "conv", "conv_weight"]
+    monkeypatch.undo()
+    assert not cu32.counters(1).numpy().any()
+    with planner.use("tiles", tile=(64, 64), parts=parts):
+        check(cu32, case)
+
+
 @pytest.mark.parametrize("case", PICKED[:3], ids=str)
 def test_two_runs_are_the_same_to_the_bit(cu32: DeviceEngine, case: Case) -> None:
     with planner.use(parts=4):

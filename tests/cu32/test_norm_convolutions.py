@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,9 +40,10 @@ class Way:
     tile: tuple[int, int]
     precision: str = "highest"
     dtype: str = "float32"
+    parts: int = 1
 
     def __str__(self) -> str:
-        return f"{self.algorithm}-{self.tile[0]}x{self.tile[1]}-{self.dtype}"
+        return f"{self.algorithm}-{self.tile[0]}x{self.tile[1]}-{self.dtype}-{self.parts}"
 
 
 TILES = [(128, 128), (128, 64), (64, 64), (128, 32), (64, 32)]
@@ -60,16 +61,18 @@ PAIRS = [(way, MANY) for way in ALL]
 PAIRS += [(way, case) for way in WAYS for case in CASES[:5]]
 PAIRS += [(way, case) for way in (GATHERED[0], DOUBLE) for case in (FLAT, ODD)]
 PAIRS += [(PATCHES[2], case) for case in CASES[5:]]
+PAIRS += [(replace(way, parts=parts), case) for way in WAYS for parts, case in ((3, MANY), (11, CASES[0]))]
+PAIRS += [(replace(way, parts=2), case) for way in (GATHERED[0], DOUBLE) for case in (FLAT, ODD)]
 IDS = [f"{way}-{number}" for number, (way, _) in enumerate(PAIRS)]
 
 
 @contextmanager
 def taking(way: Way) -> Iterator[None]:
-    """Within it convolutions are computed in that way, in one part."""
+    """Within it convolutions are computed in that way."""
     before = alpha.get_float32_precision()
     alpha.set_float32_precision(way.precision)
     try:
-        with planner.use(way.algorithm, tile=way.tile, parts=1):
+        with planner.use(way.algorithm, tile=way.tile, parts=way.parts):
             yield
     finally:
         alpha.set_float32_precision(before)
