@@ -344,6 +344,10 @@ def parts(e: Checker) -> Sequence[Result]:
 # -- convolutions ----------------------------------------------------------------------------------------------------
 
 
+JOINED = 7
+"""Parts of a split sum that are added in groups."""
+
+
 class _Layer:
     """A convolution, and its three operators by loops over the taps."""
 
@@ -385,9 +389,12 @@ class _Layer:
         return [self.forward(e), self.input_grad(e)]
 
     def with_norms(self, e: Checker, algorithm: str) -> list[Result]:
-        """The same with a BatchNorm behind the one and before the other, whose sums their kernels take."""
-        with planner.use(algorithm, parts=1):
-            return [*self._measured(e), *self._past(e)]
+        """The same with a BatchNorm behind the one and before the other, whose sums their kernels take; in parts, too."""
+        found: list[Result] = []
+        for parts in (1, JOINED):
+            with planner.use(algorithm, parts=parts):
+                found += [*self._measured(e), *self._past(e)]
+        return found
 
     def _measured(self, e: Checker) -> list[Result]:
         """The statistics of a result."""
@@ -423,6 +430,14 @@ class _Layer:
             right[:, r, c] = one.reshape(self.w.shape[0], self.w.shape[3])
         got = e.conv2d_weight_grad(e.from_numpy(self.x), e.from_numpy(self.dy), self.geometry, self.groups)
         return got, right, self.allowed
+
+    def weight_grads(self, e: Checker, algorithm: str) -> list[Result]:
+        """The same in one part and in several."""
+        found: list[Result] = []
+        for parts in (1, JOINED):
+            with planner.use(algorithm, parts=parts):
+                found.append(self.weight_grad(e))
+        return found
 
     def _padded(self, x: Array) -> Array:
         return np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
@@ -472,32 +487,30 @@ def conv_threefold(e: Checker) -> Sequence[Result]:
 
 @_family
 def conv_weight(e: Checker) -> Sequence[Result]:
-    with planner.use("tiles"):
-        return [_Layer(8, 12, stride=2).weight_grad(e)]
+    return _Layer(8, 12, stride=2).weight_grads(e, "tiles")
 
 
 @_family
 def conv_weight_tf32(e: Checker) -> Sequence[Result]:
     with e.high():
-        return [_Layer(32, 32, stride=2).weight_grad(e)]
+        return _Layer(32, 32, stride=2).weight_grads(e, "tensor_cores")
 
 
 @_family
 def conv_weight_threefold(e: Checker) -> Sequence[Result]:
-    with planner.use("threefold"):
-        return [_Layer(32, 32, images=9, draw=_normal, allowed=SUMMED).weight_grad(e)]
+    return _Layer(32, 32, images=9, draw=_normal, allowed=SUMMED).weight_grads(e, "threefold")
 
 
 @_family
 def conv_window_tf32(e: Checker) -> Sequence[Result]:
-    with e.high(), planner.use("window"):
-        return [_Layer(32, 32, stride=stride, images=33).weight_grad(e) for stride in (1, 2)]
+    with e.high():
+        layers = [_Layer(32, 32, stride=stride, images=33) for stride in (1, 2)]
+        return [one for layer in layers for one in layer.weight_grads(e, "window")]
 
 
 @_family
 def conv_window_threefold(e: Checker) -> Sequence[Result]:
-    with planner.use("threefold_window"):
-        return [_Layer(32, 32, images=33, draw=_normal, allowed=SUMMED).weight_grad(e)]
+    return _Layer(32, 32, images=33, draw=_normal, allowed=SUMMED).weight_grads(e, "threefold_window")
 
 
 @_family

@@ -168,6 +168,21 @@ def windows(engine: Engine) -> Results:
         alpha.set_float32_precision("highest")
 
 
+@case(tolerance=5e-3)
+def parts(engine: Engine) -> Results:
+    """Of sums that are cut into few and into many, which the blocks that come last add."""
+    alpha.set_float32_precision("high")
+    try:
+        found: list[Tensor] = []
+        for algorithm in ("tiles", "tensor_cores", "patches"):
+            for number in (2, 7):
+                with planner.use(algorithm, parts=number):
+                    found += convolved(engine, (32, 20), 1, 1, 3)
+        return found
+    finally:
+        alpha.set_float32_precision("highest")
+
+
 @case()
 def threefold_windows(engine: Engine) -> Results:
     with planner.use("threefold_window", parts=4):
