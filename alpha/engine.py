@@ -616,6 +616,26 @@ class Engine(ABC):
         """``conv2d``, and the state that ``batch_norm`` of its result has; the running statistics are updated."""
         raise EngineError(f"[conv2d] expected an engine that measures convolutions, got {self.name}: use batch_norm")
 
+    def normalises_in_convolutions(self, x: Tensor) -> bool:
+        """Whether a convolution of what a BatchNorm makes of x spares passes by ``conv2d_normalised``."""
+        return False
+
+    def conv2d_normalised(
+        self,
+        before: Normalised,
+        w: Tensor,
+        geometry: Geometry,
+        groups: int,
+        running: RunningStatistics,
+        eps: float,
+    ) -> tuple[Tensor, BatchNormState]:
+        """``conv2d_measured`` of a BatchNorm's result, which need not be in memory."""
+        raise EngineError(f"[conv2d] expected an engine that normalises in convolutions, got {self.name}: do it before")
+
+    def conv2d_weight_grad_normalised(self, before: Normalised, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        """``conv2d_weight_grad`` of a BatchNorm's result, which need not be in memory."""
+        raise EngineError(f"[conv2d] expected an engine that normalises in convolutions, got {self.name}: do it before")
+
     def conv2d_input_grad_past(
         self,
         dy: Tensor,

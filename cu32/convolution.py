@@ -15,6 +15,7 @@ from alpha.cu32.conv.problem import Call, problem_of
 from alpha.engine import IMAGE_ORDER, Epilogue
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
+from alpha.records import Normalised
 from alpha.tensor import Tensor
 
 MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
@@ -103,12 +104,18 @@ class ConvolutionOperations(DeviceEngine):
         self.copy(found, place)
 
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        return self._weight_grad(x, dy, geometry, groups, None)
+
+    def _weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int, before: Normalised | None) -> Tensor:
+        """The gradient of filters, of images that are still to be normalised if ``before`` says so."""
         x, dy = self._image(x), self._image(dy)
         dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
         check_operands(x, dy, dw, geometry, groups)
         if x.shape[0] * math.prod(geometry.output) >= TERMS_LIMIT:
+            x = x if before is None else self.batch_norm_again(*before, None)
             return self._weight_grad_of_pieces(x, dy, geometry, groups)
-        MACS["conv2d_weight_grad"] = self._compute(WEIGHT_GRAD, Call(x, dy, dw), geometry, groups)
+        call = Call(x, dy, dw, before=before)
+        MACS["conv2d_weight_grad"] = self._compute(WEIGHT_GRAD, call, geometry, groups)
         return dw
 
     def _weight_grad_of_pieces(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
@@ -136,10 +143,13 @@ class ConvolutionOperations(DeviceEngine):
             self,
             problem,
             lambda plan: planner.algorithm_of(plan).run(
-                self, plan, call._replace(out=self.empty_like(call.out), ending=None)
+                self, plan, call._replace(out=self.empty_like(call.out), ending=None, before=None)
             ),
         )
-        return planner.algorithm_of(plan).run(self, plan, call)
+        algorithm = planner.algorithm_of(plan)
+        if call.before is not None and not algorithm.normalises(plan):
+            call = call._replace(source=self._image(self.batch_norm_again(*call.before, None)), before=None)
+        return algorithm.run(self, plan, call)
 
     def _target(self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None) -> tuple[Tensor, bool]:
         """Where a result is written, and whether by adding to what is there: ``accumulate`` where it lies dense."""

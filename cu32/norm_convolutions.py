@@ -12,7 +12,7 @@ from alpha.cu32.conv.problem import Call
 from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias
 from alpha.cu32.norm_sums import NormSumOperations
 from alpha.cu32.normalisation import is_aligned
-from alpha.dtypes import is_stored
+from alpha.dtypes import float32, is_stored
 from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
 from alpha.geometry import Geometry
 from alpha.records import Normalised, NormGradients
@@ -35,7 +35,46 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         running: RunningStatistics,
         eps: float,
     ) -> tuple[Tensor, BatchNormState]:
+        return self._measured((x, None), w, bias, geometry, groups, (running, eps))
+
+    def normalises_in_convolutions(self, x: Tensor) -> bool:
+        return x.dtype == float32 and self.remakes_batch_norm(x)
+
+    def conv2d_normalised(
+        self,
+        before: Normalised,
+        w: Tensor,
+        geometry: Geometry,
+        groups: int,
+        running: RunningStatistics,
+        eps: float,
+    ) -> tuple[Tensor, BatchNormState]:
+        x = self._image(before.x)
+        return self._measured((x, self._dense_before(before, x)), w, None, geometry, groups, (running, eps))
+
+    def conv2d_weight_grad_normalised(self, before: Normalised, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        x = self._image(before.x)
+        return self._weight_grad(x, dy, geometry, groups, self._dense_before(before, x))
+
+    def _dense_before(self, before: Normalised, x: Tensor) -> Normalised:
+        """The same of x, with vectors as kernels read them."""
+        _, epilogue, state = before
+        vectors = self._optional(epilogue.weight), self._optional(epilogue.bias)
+        return Normalised(x, Epilogue(*vectors, epilogue.slope), state)
+
+    def _measured(
+        self,
+        images: tuple[Tensor, Normalised | None],
+        w: Tensor,
+        bias: Tensor | None,
+        geometry: Geometry,
+        groups: int,
+        measured: tuple[RunningStatistics, float],
+    ) -> tuple[Tensor, BatchNormState]:
+        """A convolution of images, and of what they are still to be normalised by, and its result's statistics."""
+        (x, before), (running, eps) = images, measured
         if bands.middle(geometry, True) is not None:
+            x = x if before is None else self.batch_norm_again(*before, None)
             y = self.conv2d(x, w, bias, geometry, groups)
             return y, self.batch_norm_state(y, running, eps)
         x, w = self._image(x), self.dense(w, range(4))
@@ -43,7 +82,7 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         check_operands(x, out, w, geometry, groups)
         state = self.empty_state(out.shape[3], True)
         ending = MeasuredEnding(running, eps, state, out.numel() // max(1, out.shape[3]))
-        call = Call(x, w, out, dense_bias(self, bias), ending)
+        call = Call(x, w, out, dense_bias(self, bias), ending, before)
         MACS["conv2d"] = self._compute(FORWARD, call, geometry, groups)
         if not ending.taken:
             return out, self.batch_norm_state(out, running, eps)
@@ -60,15 +99,14 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         before: tuple[Normalised, Tensor | None],
         accumulate: Tensor | None = None,
     ) -> tuple[Tensor, NormGradients | None]:
-        (x, epilogue, state), residual = before
+        (x, _, state), residual = before
         if bands.middle(geometry, False) is not None or not _lie_alike(x, residual, accumulate):
             return self.conv2d_input_grad(dy, w, geometry, groups, accumulate=accumulate), None
         dy, w = self._image(dy), self.dense(w, range(4))
         out = self.empty(x.shape, x.dtype, IMAGE_ORDER) if accumulate is None else accumulate
         check_operands(out, dy, w, geometry, groups)
         found = self._empty_gradients(x)
-        dense = Epilogue(self._optional(epilogue.weight), self._optional(epilogue.bias), epilogue.slope)
-        ending = PastEnding(x, residual, dense, state, found)
+        ending = PastEnding(x, residual, self._dense_before(before[0], x).epilogue, state, found)
         call = Call(dy, w, out, None, ending)
         MACS["conv2d_input_grad"] = self._compute(INPUT_GRAD, call, geometry, groups, accumulate is not None)
         return out, found if ending.taken else None

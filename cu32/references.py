@@ -389,11 +389,11 @@ class _Layer:
         return [self.forward(e), self.input_grad(e)]
 
     def with_norms(self, e: Checker, algorithm: str) -> list[Result]:
-        """The same with a BatchNorm behind the one and before the other, whose sums their kernels take; in parts, too."""
+        """The same with a BatchNorm behind the one and before the other, in one part and in several."""
         found: list[Result] = []
         for parts in (1, JOINED):
             with planner.use(algorithm, parts=parts):
-                found += [*self._measured(e), *self._past(e)]
+                found += [*self._measured(e), *self._past(e), *self._normalised(e)]
         return found
 
     def _measured(self, e: Checker) -> list[Result]:
@@ -403,14 +403,32 @@ class _Layer:
         rows = self.forward(e)[1].reshape(-1, self.dy.shape[3])
         return [(state.mean, rows.mean(0), ROUNDED), (state.inverse_std, 1 / rows.std(0), ROUNDED)]
 
+    def _normalised(self, e: Checker) -> list[Result]:
+        """The result for a BatchNorm of the images before it, by a kernel that can normalise what it reads."""
+        w = e.from_numpy(self.w)
+        y, _ = e.conv2d_normalised(self._before(e, True), w, self.geometry, self.groups, RunningStatistics(), 0.0)
+        return [(y, self._of_normal("forward", e), self.allowed)]
+
+    def _before(self, e: Checker, is_shifted: bool = False) -> Normalised:
+        """A BatchNorm of the images: a leaky ReLU, of what is twice the rest above one, if they are to be shifted."""
+        x = e.dense(e.from_numpy(self.x), IMAGE_ORDER)
+        channels = np.ones(self.x.shape[3:])
+        state = BatchNormState(e.from_numpy(is_shifted * channels), e.from_numpy((1 + is_shifted) * channels), True)
+        return Normalised(x, Epilogue(slope=0.5), state)
+
+    def _of_normal(self, operator: str, e: Checker) -> Any:
+        """What an operator gives for the images that ``_before`` makes."""
+        x, normal = self.x, 2 * (self.x - 1)
+        self.x = np.where(normal > 0, normal, 0.5 * normal).astype(np.float32)
+        try:
+            return getattr(self, operator)(e)[1]
+        finally:
+            self.x = x
+
     def _past(self, e: Checker) -> list[Result]:
         """The gradient past a leaky ReLU of the images, and its sums."""
-        x = e.dense(e.from_numpy(self.x), IMAGE_ORDER)
-        channels = self.x.shape[3:]
-        state = BatchNormState(e.from_numpy(np.zeros(channels)), e.from_numpy(np.ones(channels)), True)
-        before = Normalised(x, Epilogue(slope=0.5), state), None
         dy, w = e.from_numpy(self.dy), e.from_numpy(self.w)
-        g, found = e.conv2d_input_grad_past(dy, w, self.geometry, self.groups, before)
+        g, found = e.conv2d_input_grad_past(dy, w, self.geometry, self.groups, (self._before(e), None))
         right = self._input_grad() * np.where(self.x > 0, 1, 0.5)
         sums = np.stack([(right * factor).sum((0, 1, 2)) for factor in (1, self.x)])
         return [(g, right, self.allowed), (False if found is None else found.sums, sums, self.allowed)]
@@ -432,11 +450,14 @@ class _Layer:
         return got, right, self.allowed
 
     def weight_grads(self, e: Checker, algorithm: str) -> list[Result]:
-        """The same in one part and in several."""
+        """The same in one part and in several, and of a BatchNorm of the images."""
         found: list[Result] = []
         for parts in (1, JOINED):
             with planner.use(algorithm, parts=parts):
                 found.append(self.weight_grad(e))
+                dy = e.from_numpy(self.dy)
+                got = e.conv2d_weight_grad_normalised(self._before(e, True), dy, self.geometry, self.groups)
+                found.append((got, self._of_normal("weight_grad", e), self.allowed))
         return found
 
     def _padded(self, x: Array) -> Array:

@@ -9,7 +9,7 @@ from alpha import Tensor, nn
 from alpha.errors import ArgumentError, described
 from alpha.models.parts import ImageNetwork, Layers, draw_weights, fan_out_normal
 from alpha.models.registry import builder
-from alpha.nn.fusion import conv_bn_activation
+from alpha.nn.fusion import conv_bn_activation, conv_bn_activation_waiting
 from alpha.nn.shortcuts import conv_bn_activation_shortcut, shortcut_of
 
 
@@ -57,7 +57,7 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images of ``inplanes`` channels to images of ``planes``."""
         shortcut = shortcut_of(self.downsample, self.bn2, x)
-        y = conv_bn_activation(self.conv1, self.bn1, self.relu, x)
+        y = conv_bn_activation_waiting(self.conv1, self.bn1, self.relu, x)
         return conv_bn_activation_shortcut(self.conv2, self.bn2, self.relu, y, shortcut)
 
 
@@ -93,8 +93,8 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images of ``inplanes`` channels to images of four times ``planes``."""
         shortcut = shortcut_of(self.downsample, self.bn3, x)
-        y = conv_bn_activation(self.conv1, self.bn1, self.relu, x)
-        y = conv_bn_activation(self.conv2, self.bn2, self.relu, y)
+        y = conv_bn_activation_waiting(self.conv1, self.bn1, self.relu, x)
+        y = conv_bn_activation_waiting(self.conv2, self.bn2, self.relu, y)
         return conv_bn_activation_shortcut(self.conv3, self.bn3, self.relu, y, shortcut)
 
 

@@ -20,7 +20,7 @@ from alpha.functions.conv import slope_of
 from alpha.nn.activation import GELU, LeakyReLU, Mish, ReLU, Sigmoid, SiLU, Tanh
 from alpha.nn.conv import Conv2d
 from alpha.nn.linear import Linear
-from alpha.nn.measuring import batch_norm_measured, conv_measured
+from alpha.nn.measuring import Images, batch_norm_measured, conv_measured, settled, waiting
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
 from alpha.nn.piecewise import Hardswish, ReLU6
@@ -67,7 +67,7 @@ _KEY = "folded"
 def conv_bn(
     conv: Module,
     bn: Module,
-    x: Tensor,
+    x: Images,
     residual: Tensor | None = None,
     activation: str | None = None,
     negative_slope: float = 0.01,
@@ -76,13 +76,13 @@ def conv_bn(
 
     Args:
         conv, bn: a Conv2d and a BatchNorm2d, or modules in their places.
-        x: (N, H, W, C).
+        x: (N, H, W, C), or what ``conv_bn_waiting`` gave.
         residual, activation, negative_slope: as ``BatchNorm2d.forward`` takes them.
     """
     if _is_plain(conv, Conv2d) and _is_norm(bn) and conv.layout == bn.layout:  # type: ignore[attr-defined]
         folded = _folded(conv, bn)
         if folded is not None:
-            return _convolve(conv, x, *folded, residual, activation, negative_slope)
+            return _convolve(conv, settled(x), *folded, residual, activation, negative_slope)
     y, state = measured(conv, bn, x, residual)
     if state is not None:
         return batch_norm_measured(bn, y, state, residual, slope_of("batch_norm", activation, negative_slope))
@@ -90,24 +90,48 @@ def conv_bn(
     return result
 
 
+def conv_bn_waiting(
+    conv: Module, bn: Module, x: Images, activation: str | None = None, negative_slope: float = 0.01
+) -> Images:
+    """``conv_bn`` for a convolution, which may normalise what it reads: for ``conv_bn`` and ``conv_bn_shortcut``."""
+    if not _measures(conv, bn):
+        return conv_bn(conv, bn, x, None, activation, negative_slope)
+    y, state = conv_measured(conv, bn, x, None)
+    if state is None:
+        result: Tensor = bn(y, activation=activation, negative_slope=negative_slope)
+        return result
+    return waiting(bn, y, state, slope_of("batch_norm", activation, negative_slope))
+
+
 def measured(
-    conv: Module, bn: Module, x: Tensor, residual: Tensor | None = None
+    conv: Module, bn: Module, x: Images, residual: Tensor | None = None
 ) -> tuple[Tensor, BatchNormState | None]:
     """``conv(x)``, and the statistics that bn in training would take of it, if they have been found with it."""
-    if bn.training and _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d):
-        return conv_measured(conv, bn, x, residual)
-    return conv(x), None
+    return conv_measured(conv, bn, x, residual) if _measures(conv, bn) else (conv(settled(x)), None)
+
+
+def _measures(conv: Module, bn: Module) -> bool:
+    """Whether both do nothing but what their classes do in training."""
+    return bn.training and _is_plain(conv, Conv2d) and _is_plain(bn, BatchNorm2d)
+
+
+def conv_bn_activation_waiting(conv: Module, bn: Module, activation: Module, x: Images) -> Images:
+    """``conv_bn_activation`` for a convolution, which may normalise what it reads."""
+    name, slope = activation_of(activation)
+    if name is None or not _is_norm(bn):
+        return conv_bn_activation(conv, bn, activation, x)
+    return conv_bn_waiting(conv, bn, x, name, slope)
 
 
 def conv_bn_activation(
-    conv: Module, bn: Module, activation: Module, x: Tensor, residual: Tensor | None = None
+    conv: Module, bn: Module, activation: Module, x: Images, residual: Tensor | None = None
 ) -> Tensor:
     """``activation(bn(conv(x)) + residual)``, in as few passes over memory as give the same result.
 
     Args:
         conv, bn: as for ``conv_bn``; any other normalisation may stand in the place of BatchNorm2d.
         activation: any module; ReLU and LeakyReLU are taken into the pass of the BatchNorm2d.
-        x: images.
+        x: images, or what ``conv_bn_activation_waiting`` gave.
         residual: added before the activation, shaped as the result.
     """
     name, slope = activation_of(activation)
@@ -115,7 +139,7 @@ def conv_bn_activation(
     if _is_norm(bn):
         y = conv_bn(conv, bn, x, residual, name, slope)
         return y if name is not None else activation(y)
-    y = bn(conv(x))
+    y = bn(conv(settled(x)))
     y = activation(y if residual is None else y + residual)
     return y
 
@@ -129,7 +153,7 @@ def run(modules: Sequence[Module], x: Any) -> Any:
     at = 0
     while at < len(modules):
         if _is_plain(modules[at], Conv2d):
-            count, x = _run_conv(modules[at], modules[at + 1 : at + 3], x)
+            count, x = _run_conv(modules[at], modules[at + 1 : at + 4], x)
             at += count
         elif at + 1 < len(modules) and _is_norm(modules[at]):
             count, x = _run_bn(modules[at], modules[at + 1], x)
@@ -168,18 +192,25 @@ def _run_conv(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
     folded = _folded(conv, behind[0]) if folds else None
     if is_grad_enabled():
         return _run_measured(conv, behind, x)
+    x = settled(x)
     (weight, bias), count = ((conv.weight, conv.bias), 1) if folded is None else (folded, 2)
     activation, slope = activation_of(behind[count - 1]) if len(behind) >= count else (None, 0.0)
     return count + (activation is not None), _convolve(conv, x, weight, bias, None, activation, slope)
 
 
 def _run_measured(conv: Any, behind: Sequence[Module], x: Any) -> tuple[int, Any]:
-    """Runs a convolution in training, with the BatchNorm and the activation behind it if it has measured for that."""
-    y, state = measured(conv, behind[0], x) if behind else (conv(x), None)
+    """Runs a convolution in training, with the BatchNorm and the activation behind it if it has measured for that.
+
+    If another convolution follows, they may wait for that.
+    """
+    y, state = measured(conv, behind[0], x) if behind else (conv(settled(x)), None)
     if state is None:
         return 1, y
     name, slope = activation_of(behind[1]) if len(behind) > 1 else (None, 0.0)
-    return 2 + (name is not None), batch_norm_measured(behind[0], y, state, None, slope_of("batch_norm", name, slope))
+    count, factor = 2 + (name is not None), slope_of("batch_norm", name, slope)
+    if len(behind) >= count and _is_plain(behind[count - 1], Conv2d):
+        return count, waiting(behind[0], y, state, factor)
+    return count, batch_norm_measured(behind[0], y, state, None, factor)
 
 
 def _run_bn(bn: Any, behind: Any, x: Any) -> tuple[int, Any]:

@@ -9,7 +9,7 @@ from alpha.functions.conv import slope_of
 from alpha.functions.norm import batch_norm_sum
 from alpha.nn.containers import Sequential
 from alpha.nn.fusion import activation_of, conv_bn, conv_bn_activation, measured, only_runs_forward
-from alpha.nn.measuring import batch_norm_measured
+from alpha.nn.measuring import Images, batch_norm_measured
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
 from alpha.records import BatchNormState
@@ -52,7 +52,7 @@ def shortcut_of(module: Module | None, bn: Module, x: Tensor) -> Tensor | Unnorm
 def conv_bn_shortcut(
     conv: Module,
     bn: Module,
-    x: Tensor,
+    x: Images,
     shortcut: Tensor | Unnormalised,
     activation: str | None = None,
     negative_slope: float = 0.01,
@@ -77,7 +77,7 @@ def conv_bn_shortcut(
 
 
 def conv_bn_activation_shortcut(
-    conv: Module, bn: Module, activation: Module, x: Tensor, shortcut: Tensor | Unnormalised
+    conv: Module, bn: Module, activation: Module, x: Images, shortcut: Tensor | Unnormalised
 ) -> Tensor:
     """``activation(bn(conv(x)) + shortcut)``, of a shortcut from ``shortcut_of``."""
     if isinstance(shortcut, Tensor):

@@ -6,11 +6,16 @@ import math
 from typing import Any
 
 from alpha.arguments import whole
+from alpha.autograd import Function
+from alpha.autograd.composing import by_formula
+from alpha.engine import BatchNormState, Epilogue
 from alpha.functions.autocasting import lowered
 from alpha.functions.conv import Conv2dFunction, Given, conv2d, convolution_steps, named
+from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
+from alpha.functions.norm import batch_norm_of, check_batch, normalised
 from alpha.geometry import Geometry
-from alpha.records import Measurement
+from alpha.records import Measurement, Normalised, ToNormalise
 from alpha.tensor import Tensor
 
 
@@ -34,6 +39,87 @@ class MeasuredConv2dFunction(Conv2dFunction):
         y, measurement.state = found
         self.save(x if self.needs[1] else None, w if self.needs[0] else None, None)
         return y
+
+
+class NormalisedConv2dFunction(Function):
+    """Y = conv(act(BatchNorm(X)), W), whose statistics go into a measurement; BatchNorm's result is never in memory."""
+
+    fresh = True
+
+    def forward(
+        self,
+        x: Tensor,
+        gamma: Tensor | None,
+        beta: Tensor | None,
+        w: Tensor,
+        normalising: tuple[BatchNormState, float, float | None],
+        kind: tuple[Geometry, int],
+        measurement: Measurement,
+    ) -> Tensor:
+        """``normalising``: the statistics of x, what was added to its variance, and the slope of the activation."""
+        (state, self._eps, self._slope), self._kind = normalising, kind
+        before = Normalised(x, Epilogue(gamma, beta, self._slope), state)
+        y: Tensor
+        y, measurement.state = x.engine.conv2d_normalised(before, w, *kind, measurement.running, measurement.eps)
+        self.save(x, gamma, beta, w, state.mean, state.inverse_std)
+        return y
+
+    def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, gamma, beta, w, mean, inverse_std = self.saved
+        epilogue, state = Epilogue(gamma, beta, self._slope), BatchNormState(mean, inverse_std, True)
+        before, engine = Normalised(x, epilogue, state), dy.engine
+        dw = engine.conv2d_weight_grad_normalised(before, dy, *self._kind) if self.needs[3] else None
+        if not any(self.needs[:3]):
+            return None, None, None, dw
+        g, found = engine.conv2d_input_grad_past(dy, w, *self._kind, (before, None))
+        if found is None:  # g is the gradient for BatchNorm's result
+            dx, dgamma, dbeta, _ = engine.batch_norm_grad(g, x, None, epilogue, state, False)
+            return dx, dgamma, dbeta, dw
+        over_x = self.may_overwrite(0)
+        return engine.batch_norm_summed_grad(g, x, epilogue, state, found, over_x), found.weight, found.bias, dw
+
+    def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, gamma, beta, w, mean, inverse_std = self.saved
+        state, slope, eps = BatchNormState(mean, inverse_std, True), self._slope, self._eps
+
+        def formula(x: Tensor, gamma: Tensor | None, beta: Tensor | None, w: Tensor) -> Tensor:
+            z = normalised(x, gamma, beta, state, eps)
+            z = z if slope is None else where(z > 0, z, z * slope)
+            y: Tensor = Conv2dFunction.apply(z, w, None, None, *self._kind, None)
+            return y
+
+        return by_formula(formula, (x, gamma, beta, w), dy)
+
+
+def conv2d_normalised(
+    given: ToNormalise, slope: float | None, weight: Tensor, steps: tuple[Any, Any, Any, int], measurement: Measurement
+) -> Tensor:
+    """``conv2d_measured`` of act(BatchNorm(x)) in training, of an x whose statistics are known, without a bias.
+
+    Args:
+        given: x, in the engine's order, and how it is to be normalised.
+        slope: of the leaky ReLU, 0 for ReLU, None for no activation.
+        weight, steps, measurement: as ``conv2d_measured`` takes them.
+    """
+    x, gamma, beta, _, eps, state = given
+    check_batch(x, {"weight": gamma, "bias": beta}, None)
+    stride, padding, dilation, groups = steps
+    geometry = named(
+        "conv2d",
+        Geometry.make,
+        x.shape[1:3],
+        weight.shape[1:3],
+        *convolution_steps(Given("conv2d", 2, x, weight, None, groups), stride, padding, dilation),
+    )
+    result: Tensor
+    shape = (x.shape[0], *geometry.output, weight.shape[0])
+    if math.prod(shape[:-1]) > 1 and measurement.fits(shape, x):
+        kind = geometry, groups
+        result = NormalisedConv2dFunction.apply(x, gamma, beta, weight, (state, eps, slope), kind, measurement)
+    else:
+        y = batch_norm_of(given, None, slope)
+        result = conv2d(y, weight, None, stride, padding, dilation, groups, layout="NHWC")
+    return result
 
 
 @lowered

@@ -116,7 +116,7 @@ class BatchNormFunction(Function):
             y = self.remake()
 
         def formula(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-            shifted = _normalised(x, weight, bias, BatchNormState(mean, inverse_std, self._training), self._eps)
+            shifted = normalised(x, weight, bias, BatchNormState(mean, inverse_std, self._training), self._eps)
             return shifted if slope is None or y is not None else where(shifted > 0, shifted, shifted * slope)
 
         if slope is not None and y is not None:
@@ -134,7 +134,7 @@ class BatchNormFunction(Function):
         return z / inverse_std + mean
 
 
-def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, state: BatchNormState, eps: float) -> Tensor:
+def normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, state: BatchNormState, eps: float) -> Tensor:
     """BatchNorm by functions that have gradients; in training the statistics are x's own."""
     center, scale, axes = state.mean, state.inverse_std, tuple(range(x.ndim - 1))
     if state.training:
@@ -214,7 +214,7 @@ class BatchNormSumFunction(Function):
             dy = where(self.remake() > 0, dy, dy * self._slope)
         gradients: list[Tensor | None] = []
         for (x, epilogue, state), eps in zip((first, second), self._eps, strict=True):
-            formula = partial(_normalised, state=state, eps=eps)
+            formula = partial(normalised, state=state, eps=eps)
             gradients += by_formula(formula, (x, epilogue.weight, epilogue.bias), dy)
         return tuple(gradients)
 

@@ -28,6 +28,10 @@ class Algorithm(algorithm.Algorithm[Problem]):
         ``parts``: pieces that each sum is to be cut into, where that can be chosen.
         """
 
+    def normalises(self, plan: Any) -> bool:
+        """Whether the kernel of a plan can normalise the images that it reads."""
+        return False
+
     @abstractmethod
     def describe(self, plan: Any) -> str:
         """How a plan of its own cuts a problem, in a few words."""

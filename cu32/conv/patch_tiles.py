@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from alpha.cu32 import costs, tf32
 from alpha.cu32.base import DeviceEngine, Launch
 from alpha.cu32.compiler import Source
-from alpha.cu32.conv import patches, tensor_cores
+from alpha.cu32.conv import beginnings, patches, tensor_cores
 from alpha.cu32.conv.patch_lists import DEPTH, PIXEL, RATE, PatchTiles, patch_tiles
 from alpha.cu32.conv.problem import Problem
-from alpha.cu32.conv.tiles import Tiles, depth_and_width, gather_launch, sizes
+from alpha.cu32.conv.tiles import Gathering, Tiles, depth_and_width, sizes
 from alpha.cu32.costs import LATENCY, Chip, Covered, Kernel, Tile, TilePlan
 from alpha.cu32.structs import KernelStruct
 from alpha.tensor import Tensor
@@ -77,8 +77,12 @@ class Patches(Tiles):
     def serves(self, problem: Problem) -> bool:
         return problem.high and tensor_cores.serves(problem)
 
-    def source(self, plan: TilePlan) -> Source:
-        return _source(plan.problem.operator, plan.tile, plan.problem.wide)
+    def source(self, plan: TilePlan, normalised: bool = False) -> Source:
+        return _source(plan.problem.operator, plan.tile, plan.problem.wide, normalised)
+
+    def normalises(self, plan: TilePlan) -> bool:
+        problem: Problem = plan.problem
+        return problem.group_in <= beginnings.MOST_CHANNELS
 
     def plans(self, problem: Problem, chip: Chip, parts: int | None = None) -> list[TilePlan]:
         found = [plan for tile in TILES for plan in _plans(problem, chip, tile, parts)]
@@ -89,7 +93,7 @@ class Patches(Tiles):
         problem: Problem = plan.problem
         return plan.listed.products * problem.group_in * problem.out_channels
 
-    def prepared(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
+    def prepared(self, engine: DeviceEngine, plan: TilePlan, normalised: bool) -> tuple[Launch, list[Tensor]]:
         assert isinstance(plan, PatchPlan)
         problem, listed, tile = plan.problem, plan.listed, plan.tile
         geometry, forward = problem.geometry, problem.forward
@@ -101,15 +105,20 @@ class Patches(Tiles):
         column_tiles = math.ceil(depth_and_width(problem)[1] / tile.columns)
         grid = (len(listed.tiles) * problem.groups * column_tiles, plan.parts)
         constants = (addresses, sizes(plan, column_tiles), listed.largest * DEPTH)
-        shared = _shared_bytes(tile, listed.largest, problem.wide)
-        return gather_launch(problem, self.source(plan), self.file, grid, tile.threads, constants, shared), held
+        shared = _shared_bytes(tile, listed.largest, problem.wide) + (_table_bytes(problem) if normalised else 0)
+        kernel = Gathering(self.source(plan, normalised), self.file, tile.threads, shared, normalised)
+        return kernel.launch(problem, grid, constants), held
 
 
-def _source(operator: str, tile: Tile, wide: bool) -> Source:
-    return tensor_cores.gather_source(Patches.file, operator, tile, wide)
+def _source(operator: str, tile: Tile, wide: bool, normalised: bool) -> Source:
+    return tensor_cores.gather_source(Patches.file, operator, tile, wide, normalised)
 
 
-SOURCES = tuple(_source(operator, tile, False) for operator in Patches.operators for tile in TILES)
+SOURCES = tuple(
+    _source(operator, tile, False, normalised)
+    for operator, normalised in tensor_cores.variants(Patches.operators)
+    for tile in TILES
+)
 
 
 def _listed(problem: Problem, tile: Tile, capacity: int) -> PatchTiles | None:
@@ -126,15 +135,22 @@ def _shared_bytes(tile: Tile, rows: int, wide: bool) -> int:
     return 2 * tile.columns * PIXEL + rows * _row_bytes(wide)
 
 
-def _capacity(chip: Chip, tile: Tile, wide: bool) -> int:
+def _table_bytes(problem: Problem) -> int:
+    """Shared memory for what channels are normalised by, where their number lets kernels do so."""
+    channels = problem.group_in if problem.forward else 0
+    return beginnings.table_bytes(problem.operator, channels, DEPTH) if 0 < channels <= beginnings.MOST_CHANNELS else 0
+
+
+def _capacity(chip: Chip, tile: Tile, problem: Problem) -> int:
     """Rows that a patch may have, so that as many blocks fit a multiprocessor as their registers let."""
     room = min(chip.shared_per_block, chip.shared_per_multiprocessor * tile.threads // RESIDENT) - STATIC
-    return (room - _shared_bytes(tile, 0, wide)) // _row_bytes(wide)
+    room -= _table_bytes(problem)
+    return (room - _shared_bytes(tile, 0, problem.wide)) // _row_bytes(problem.wide)
 
 
 def _plans(problem: Problem, chip: Chip, tile: Tile, parts: int | None) -> list[PatchPlan]:
     """Those of a tile, by default for numbers of parts that leave each of them some channels."""
-    capacity = _capacity(chip, tile, problem.wide)
+    capacity = _capacity(chip, tile, problem)
     listed = _listed(problem, tile, capacity) if capacity > 0 else None
     if listed is None:
         return []

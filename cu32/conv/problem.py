@@ -13,6 +13,7 @@ from alpha.cu32 import tf32
 from alpha.cu32.conv.endings import Ending
 from alpha.cu32.costs import Job
 from alpha.geometry import Geometry
+from alpha.records import Normalised
 from alpha.tensor import Tensor
 
 WIDE = 2**30
@@ -41,6 +42,7 @@ class Call(NamedTuple):
         out: what is written: y, dx or dw.
         bias: what is added to results, a number for each channel; of a filter gradient nothing.
         ending: what a BatchNorm wants of the results while they are in registers.
+        before: the BatchNorm that x is still to be normalised by, if there is one.
     """
 
     source: Tensor
@@ -48,6 +50,7 @@ class Call(NamedTuple):
     out: Tensor
     bias: Tensor | None = None
     ending: Ending | None = None
+    before: Normalised | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import tf32
 from alpha.cu32.compiler import Source
+from alpha.cu32.conv import beginnings
 from alpha.cu32.conv.problem import Problem
 from alpha.cu32.conv.tiles import Tiles
 from alpha.cu32.conv.tiles_gradient import TilesGradient
@@ -25,31 +26,39 @@ SHALLOWEST = 16
 _FILTERS = {FORWARD: "ACROSS", INPUT_GRAD: "ALONG"}
 
 
-def _macros(tile: Tile, wide: bool) -> dict[str, Any]:
+def macros(tile: Tile, wide: bool, normalised: bool) -> dict[str, Any]:
+    """What kernels of a tile are compiled with, for offsets of 64 bits, and for images that they normalise."""
     offset: dict[str, Any] = {"OFFSET": "int64"} if wide else {}
-    return {"TILE_ROWS": tile.rows, "TILE_COLUMNS": tile.columns, **offset}
+    before = beginnings.MACROS if normalised else {}
+    return {"TILE_ROWS": tile.rows, "TILE_COLUMNS": tile.columns, **offset, **before}
 
 
-def gather_source(file: str, operator: str, tile: Tile, wide: bool) -> Source:
+def gather_source(file: str, operator: str, tile: Tile, wide: bool, normalised: bool) -> Source:
     """A kernel of a convolution or of an input gradient."""
-    return Source(file, FILTER=_FILTERS[operator], **_macros(tile, wide))
+    return Source(file, FILTER=_FILTERS[operator], **macros(tile, wide, normalised))
 
 
-def _gradient_source(file: str, tile: Tile, wide: bool) -> Source:
-    return Source(file, **_macros(tile, wide))
+def variants(operators: Iterable[str]) -> list[tuple[str, bool]]:
+    """Each operator, and whether its kernel normalises what it reads, as that of an input gradient never does."""
+    return [(one, normalised) for one in operators for normalised in (False, True) if one == FORWARD or not normalised]
+
+
+def _gradient_source(file: str, tile: Tile, wide: bool, normalised: bool) -> Source:
+    return Source(file, **macros(tile, wide, normalised))
 
 
 SOURCES = (
     *(
-        gather_source(file, operator, tile, False)
+        gather_source(file, operator, tile, False, normalised)
         for file in ("conv_tf32", "conv_threefold")
-        for operator in _FILTERS
+        for operator, normalised in variants(_FILTERS)
         for tile in tf32.TILES
     ),
     *(
-        _gradient_source(file, tile, False)
+        _gradient_source(file, tile, False, normalised)
         for file in ("conv_weight_tf32", "conv_weight_threefold")
         for tile in tf32.TILES
+        for normalised in (False, True)
     ),
 )
 
@@ -81,11 +90,17 @@ class TensorCores(Tiles):
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
         return _kernels(chip, self.loads)
 
-    def source(self, plan: TilePlan) -> Source:
-        return gather_source(self.file, plan.problem.operator, plan.tile, plan.problem.wide)
+    def source(self, plan: TilePlan, normalised: bool = False) -> Source:
+        return gather_source(self.file, plan.problem.operator, plan.tile, plan.problem.wide, normalised)
 
-    def shared_bytes(self, plan: TilePlan) -> int:
-        return _shared_bytes(plan.tile)
+    def shared_bytes(self, plan: TilePlan, normalised: bool = False) -> int:
+        problem: Problem = plan.problem
+        table = beginnings.table_bytes(FORWARD, problem.group_in, tf32.DEPTH) if normalised else 0
+        return _shared_bytes(plan.tile) + table
+
+    def normalises(self, plan: TilePlan) -> bool:
+        problem: Problem = plan.problem
+        return problem.group_in <= beginnings.MOST_CHANNELS
 
 
 class Threefold(TensorCores):
@@ -112,11 +127,14 @@ class TensorCoresGradient(TilesGradient):
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
         return _kernels(chip, self.loads)
 
-    def source(self, plan: TilePlan) -> Source:
-        return _gradient_source(self.file, plan.tile, plan.problem.wide)
+    def source(self, plan: TilePlan, normalised: bool = False) -> Source:
+        return _gradient_source(self.file, plan.tile, plan.problem.wide, normalised)
 
-    def shared_bytes(self, plan: TilePlan) -> int:
+    def shared_bytes(self, plan: TilePlan, normalised: bool = False) -> int:
         return _shared_bytes(plan.tile)
+
+    def normalises(self, plan: TilePlan) -> bool:
+        return True
 
 
 class ThreefoldGradient(TensorCoresGradient):

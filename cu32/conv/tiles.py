@@ -16,7 +16,7 @@ from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import costs
 from alpha.cu32.base import DeviceEngine, Launch
 from alpha.cu32.compiler import Source
-from alpha.cu32.conv import endings, patches, tables
+from alpha.cu32.conv import beginnings, endings, patches, tables
 from alpha.cu32.conv.algorithm import Algorithm
 from alpha.cu32.conv.problem import Call, Problem
 from alpha.cu32.costs import COPIED, Chip, Covered, Kernel, Lengths, Moving, Tile, TilePlan, float_kernel
@@ -106,8 +106,8 @@ class TileAlgorithm(Algorithm):
         """The blocks of one part."""
 
     @abstractmethod
-    def source(self, plan: TilePlan) -> Source:
-        """The kernel's source for a plan."""
+    def source(self, plan: TilePlan, normalised: bool = False) -> Source:
+        """The kernel's source for a plan; ``normalised``: of one that normalises what it reads."""
 
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
         """The kernels that serve a problem on a device."""
@@ -116,7 +116,7 @@ class TileAlgorithm(Algorithm):
             return [float_kernel(chip, DOUBLE, load, 2 * PENALTY[load], 2, self.moving)]
         return [float_kernel(chip, tile, load, PENALTY[load], None, self.moving) for tile in self.tiles[load]]
 
-    def shared_bytes(self, plan: TilePlan) -> int:
+    def shared_bytes(self, plan: TilePlan, normalised: bool = False) -> int:
         """Dynamic shared memory of a block."""
         return 0
 
@@ -139,7 +139,7 @@ class Tiles(TileAlgorithm):
         found = super().kernels(problem, chip)
         return [one for one in found if not (problem.wide and _spills(one.tile, one.load))]
 
-    def source(self, plan: TilePlan) -> Source:
+    def source(self, plan: TilePlan, normalised: bool = False) -> Source:
         p = plan.problem
         return _source(p.operator, p.real, plan.tile, plan.load, p.wide)
 
@@ -161,46 +161,56 @@ class Tiles(TileAlgorithm):
         return tuple((number * across, taps * -(-depth // kernel.depth)) for taps, number in counts)
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
-        launch = engine.kept_launch(plan, lambda: self.prepared(engine, plan))
+        begins = beginnings.beginning(call.before)
+        normalised = call.before is not None
+        launch = engine.kept_launch((plan, normalised), lambda: self.prepared(engine, plan, normalised))
         parts = joining(engine, plan.parts, call.out, launch.grid[0])
         tensors, numbers = endings.NOTHING[plan.problem.operator]
         if call.ending is not None:
             call.ending.taken = True
             across = _across(plan)
             tensors, numbers = call.ending.arguments(engine, launch.grid[0] // across, across, parts.counters)
-        engine.run(launch, (call.source, call.other, call.out, call.bias, *parts.tensors, *tensors), *numbers)
+        images = call.source, call.other, call.out, call.bias
+        engine.run(launch, (*images, *parts.tensors, *begins.tensors, *tensors), *numbers, *begins.numbers)
         return self.issued(plan)
 
     def issued(self, plan: TilePlan) -> int:
         """The multiply-adds of a plan."""
         return _launch(self, plan).macs
 
-    def prepared(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
-        """A plan's launch, and the tables that it reads."""
-        problem, made = plan.problem, _launch(self, plan)
+    def prepared(self, engine: DeviceEngine, plan: TilePlan, normalised: bool) -> tuple[Launch, list[Tensor]]:
+        """A plan's launch, and the tables that it reads; ``normalised``: its kernel is to normalise what it reads."""
+        problem, made = plan.problem, _launch(self, plan, normalised)
         rows, columns = problem.geometry.rows, problem.geometry.columns
         place = engine.constant(
             made.tiles,
             lambda: tables.tiles(rows, columns, problem.forward, problem.images, plan.tile.rows).tiles,
         )
         held = patches.gather_tables(engine, place, problem.geometry, problem.forward)
-        constants = (patches.addresses(held), made.sizes)
-        threads = plan.tile.threads
-        return gather_launch(problem, made.source, self.file, made.grid, threads, constants, made.shared), held
+        kernel = Gathering(made.source, self.file, plan.tile.threads, made.shared, normalised)
+        return kernel.launch(problem, made.grid, (patches.addresses(held), made.sizes)), held
 
 
-def gather_launch(
-    problem: Problem,
-    source: Source,
-    file: str,
-    grid: tuple[int, int],
-    threads: int,
-    constants: Sequence[int | bytes],
-    shared: int,
-) -> Launch:
-    """The launch of a kernel with an end: source, filters, result, bias, parts, counters, then what the end takes."""
-    addresses = 6 + endings.ADDRESSES[problem.operator]
-    return Launch(source, file, grid, threads, addresses, constants, endings.TYPES[problem.operator], shared)
+class Gathering(NamedTuple):
+    """A kernel of a convolution or an input gradient.
+
+    Attributes:
+        source, name, threads, shared: what is launched.
+        normalised: whether it normalises what it reads.
+    """
+
+    source: Source
+    name: str
+    threads: int
+    shared: int
+    normalised: bool
+
+    def launch(self, problem: Problem, grid: tuple[int, int], constants: Sequence[int | bytes]) -> Launch:
+        """Addresses of images, filters, result, bias, parts, counters, and what its beginning and its end take."""
+        addresses, types = 6 + endings.ADDRESSES[problem.operator], endings.TYPES[problem.operator]
+        if self.normalised:
+            addresses, types = addresses + beginnings.ADDRESSES, types + beginnings.TYPES
+        return Launch(self.source, self.name, grid, self.threads, addresses, constants, types, self.shared)
 
 
 def _across(plan: TilePlan) -> int:
@@ -216,14 +226,14 @@ def depth_and_width(problem: Problem) -> tuple[int, int]:
 
 
 @caches.kept
-def _launch(algorithm: Tiles, plan: TilePlan) -> _Launch:
+def _launch(algorithm: Tiles, plan: TilePlan, normalised: bool = False) -> _Launch:
     problem = plan.problem
     g, forward = problem.geometry, problem.forward
     column_tiles = math.ceil(depth_and_width(problem)[1] / plan.tile.columns)
     listed = tables.tiles(g.rows, g.columns, forward, problem.images, plan.tile.rows)
     return _Launch(
-        algorithm.source(plan),
-        algorithm.shared_bytes(plan),
+        algorithm.source(plan, normalised),
+        algorithm.shared_bytes(plan, normalised),
         ("tiles", g, forward, problem.images, plan.tile.rows),
         (len(listed.tiles) * problem.groups * column_tiles, plan.parts),
         sizes(plan, column_tiles),

@@ -5,13 +5,14 @@ The kernel is kernels/conv_weight.cu.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from alpha import caches
 from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine, Launch
 from alpha.cu32.compiler import Source
-from alpha.cu32.conv import tables
+from alpha.cu32.conv import beginnings, tables
 from alpha.cu32.conv.problem import Call, Problem
 from alpha.cu32.conv.tiles import DEEP, DOUBLE, LARGE, SMALL, SQUARE, TALL, TileAlgorithm
 from alpha.cu32.costs import Kernel, Lengths, Tile, TilePlan
@@ -25,9 +26,6 @@ LEAP = KernelStruct("leap.cuh", "Leap")
 SLIM = Tile(64, 16, 8, 4)
 TILES = {"VECTOR": (LARGE, TALL, DEEP, SQUARE, SMALL, SLIM), "SCALAR": (SQUARE, SMALL, SLIM)}
 """Tiles of float32 by the way the kernel loads."""
-
-OPERANDS = 5
-"""Addresses of a launch: both operands, the result, its parts and counters."""
 
 MOST_TAPS = MAX_GRID_YZ
 """Taps of a launch, which has a block for each along the grid's second axis."""
@@ -67,7 +65,7 @@ class TilesGradient(TileAlgorithm):
     operators = (WEIGHT_GRAD,)
     tiles = TILES
 
-    def source(self, plan: TilePlan) -> Source:
+    def source(self, plan: TilePlan, normalised: bool = False) -> Source:
         return _source(plan.problem.real, plan.tile, plan.load, plan.problem.wide)
 
     def load(self, problem: Problem) -> str:
@@ -98,22 +96,46 @@ class TilesGradient(TileAlgorithm):
 
     def _run_piece(self, engine: DeviceEngine, plan: TilePlan, call: Call, piece: _Piece) -> None:
         """The gradient of a piece of the filter, which ``call.out`` has the size of, its parts added."""
-        launch = engine.kept_launch((plan, piece), lambda: self._prepared(engine, plan, piece))
+        normalised = call.before is not None
+        key = plan, piece, normalised
+        launch = engine.kept_launch(key, lambda: self._prepared(engine, plan, piece, normalised))
         run_joined(engine, plan, call, launch)
 
-    def _prepared(self, engine: DeviceEngine, plan: TilePlan, piece: _Piece) -> tuple[Launch, list[Tensor]]:
+    def _prepared(
+        self, engine: DeviceEngine, plan: TilePlan, piece: _Piece, normalised: bool
+    ) -> tuple[Launch, list[Tensor]]:
         """The launch for a piece, and the tables that it reads."""
-        made, g = _launch(self, plan, piece.size), plan.problem.geometry
+        made, g = _launch(self, plan, piece.size, normalised), plan.problem.geometry
         held = [_runs(engine, axis, tap) for axis, tap in zip((g.rows, g.columns), piece.first, strict=True)]
-        constants: list[int | bytes] = [*[table.address for table in held], made.sizes]
-        threads = plan.tile.threads
-        return Launch(made.source, self.file, made.grid, threads, OPERANDS, constants, shared=made.shared), held
+        kernel = Leaping(made.source, self.file, plan.tile.threads, made.shared, normalised)
+        return kernel.launch(made.grid, [*[table.address for table in held], made.sizes]), held
+
+
+class Leaping(NamedTuple):
+    """A kernel of a filter gradient.
+
+    Attributes:
+        source, name, threads, shared: what is launched.
+        normalised: whether it normalises the images that it reads.
+    """
+
+    source: Source
+    name: str
+    threads: int
+    shared: int
+    normalised: bool
+
+    def launch(self, grid: tuple[int, int, int], constants: Sequence[int | bytes]) -> Launch:
+        """Addresses of both operands, the result, its parts and counters, and what its beginning takes."""
+        more, types = (beginnings.ADDRESSES, beginnings.TYPES) if self.normalised else (0, "")
+        return Launch(self.source, self.name, grid, self.threads, 5 + more, constants, types, self.shared)
 
 
 def run_joined(engine: DeviceEngine, plan: TilePlan, call: Call, launch: Launch) -> None:
     """Runs the kernel of a filter gradient, which adds its parts itself."""
-    tiles = launch.grid[0] * launch.grid[1]
-    engine.run(launch, (call.source, call.other, call.out, *joining(engine, plan.parts, call.out, tiles).tensors))
+    begins, tiles = beginnings.beginning(call.before), launch.grid[0] * launch.grid[1]
+    parts = joining(engine, plan.parts, call.out, tiles)
+    engine.run(launch, (call.source, call.other, call.out, *parts.tensors, *begins.tensors), *begins.numbers)
 
 
 def _tiles(problem: Problem, tile: Tile) -> tuple[int, int]:
@@ -129,7 +151,7 @@ def _runs(engine: DeviceEngine, axis: Axis, first: int) -> Tensor:
 
 
 @caches.kept
-def _launch(algorithm: TilesGradient, plan: TilePlan, size: tuple[int, int]) -> _Launch:
+def _launch(algorithm: TilesGradient, plan: TilePlan, size: tuple[int, int], normalised: bool) -> _Launch:
     p = plan.problem
     in_tiles, out_tiles = _tiles(p, plan.tile)
     (x_image, x_row, x_column), (y_image, y_row, y_column) = p.x_strides, p.y_strides
@@ -155,4 +177,4 @@ def _launch(algorithm: TilesGradient, plan: TilePlan, size: tuple[int, int]) -> 
         aligned=p.group_in % 4 == 0,
     )
     grid = (p.groups * out_tiles * in_tiles, taps, plan.parts)
-    return _Launch(algorithm.source(plan), algorithm.shared_bytes(plan), grid, sizes)
+    return _Launch(algorithm.source(plan, normalised), algorithm.shared_bytes(plan, normalised), grid, sizes)

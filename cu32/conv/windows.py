@@ -22,8 +22,8 @@ from alpha.cu32.base import MAX_GRID_YZ, DeviceEngine, Launch
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import tables
 from alpha.cu32.conv.problem import WIDE, Call, Problem
-from alpha.cu32.conv.tensor_cores import SHALLOWEST, STAGES
-from alpha.cu32.conv.tiles_gradient import OPERANDS, TilesGradient, run_joined
+from alpha.cu32.conv.tensor_cores import SHALLOWEST, STAGES, macros
+from alpha.cu32.conv.tiles_gradient import Leaping, TilesGradient, run_joined
 from alpha.cu32.costs import LATENCY, WARP, Chip, Covered, Kernel, Lengths, Tile, TilePlan
 from alpha.cu32.parts import together
 from alpha.cu32.structs import KernelStruct
@@ -50,16 +50,16 @@ FURTHEST = 2**30
 """Columns must be nearer than that to the first one, the padding's too: kernels count them in 32 bits."""
 
 
-def _source(file: str, tile: Tile, taps: int, wide: bool) -> Source:
-    offset: dict[str, Any] = {"OFFSET": "int64"} if wide else {}
-    return Source(file, TILE_ROWS=tile.rows, TILE_COLUMNS=tile.columns, TAPS=taps, **offset)
+def _source(file: str, tile: Tile, taps: int, wide: bool, normalised: bool) -> Source:
+    return Source(file, TAPS=taps, **macros(tile, wide, normalised))
 
 
 SOURCES = tuple(
-    _source(file, tile, taps, False)
+    _source(file, tile, taps, False, normalised)
     for file, load in (("conv_window_tf32", tf32.LOAD), ("conv_window_threefold", tf32.THREEFOLD))
     for tile in RESIDENT[load]
     for taps in range(2, MOST_TAPS + 1)
+    for normalised in (False, True)
 )
 
 
@@ -219,29 +219,32 @@ class WindowGradient(TilesGradient):
         kernels = (Covered(kernel, self.lengths(problem, kernel)) for kernel in self.kernels(problem, chip))
         return [_window_plan(plan) for plan in costs.plans(problem, chip, self.name, kernels, parts)]
 
-    def source(self, plan: TilePlan) -> Source:
-        return _source(self.file, plan.tile, taps_of_run(plan.problem.geometry.columns), _wide(plan.problem))
+    def source(self, plan: TilePlan, normalised: bool = False) -> Source:
+        taps = taps_of_run(plan.problem.geometry.columns)
+        return _source(self.file, plan.tile, taps, _wide(plan.problem), normalised)
 
-    def shared_bytes(self, plan: TilePlan) -> int:
+    def normalises(self, plan: TilePlan) -> bool:
+        return True
+
+    def shared_bytes(self, plan: TilePlan, normalised: bool = False) -> int:
         return _shared_bytes(walk_of(plan.problem), plan.tile)
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         problem: Problem = plan.problem
-        launch = engine.kept_launch(plan, lambda: self._tabled(engine, plan))
+        normalised = call.before is not None
+        launch = engine.kept_launch((plan, normalised), lambda: self._tabled(engine, plan, normalised))
         run_joined(engine, plan, call, launch)
         return tables.leap_products(problem.geometry, problem.images) * problem.group_in * problem.out_channels
 
-    def _tabled(self, engine: DeviceEngine, plan: TilePlan) -> tuple[Launch, list[Tensor]]:
+    def _tabled(self, engine: DeviceEngine, plan: TilePlan, normalised: bool) -> tuple[Launch, list[Tensor]]:
         """A plan's launch, and the tables that it reads."""
-        made, g = _launch(self, plan), plan.problem.geometry
+        made, g = _launch(self, plan, normalised), plan.problem.geometry
         held = [
             engine.constant(("runs", g.rows), tables.by_tap(g.rows).array),
             engine.constant(("tap runs", g.columns), lambda: _run_array(g.columns)),
         ]
-        constants: list[int | bytes] = [*[table.address for table in held], made.sizes]
-        return Launch(
-            made.source, self.file, made.grid, plan.tile.threads, OPERANDS, constants, shared=made.shared
-        ), held
+        kernel = Leaping(made.source, self.file, plan.tile.threads, made.shared, normalised)
+        return kernel.launch(made.grid, [*[table.address for table in held], made.sizes]), held
 
 
 class ThreefoldWindowGradient(WindowGradient):
@@ -312,7 +315,7 @@ def _kernel(chip: Chip, tile: Tile, walk: Walk, load: str) -> Kernel:
 
 
 @caches.kept
-def _launch(algorithm: WindowGradient, plan: TilePlan) -> _Launch:
+def _launch(algorithm: WindowGradient, plan: TilePlan, normalised: bool) -> _Launch:
     p: Problem = plan.problem
     in_tiles, out_tiles = _tiles(p, plan.tile)
     (x_image, x_row, x_column), (y_image, y_row, y_column) = p.x_strides, p.y_strides
@@ -343,4 +346,4 @@ def _launch(algorithm: WindowGradient, plan: TilePlan) -> _Launch:
         aligned=p.group_in % 4 == 0,
     )
     grid = (p.groups * out_tiles * in_tiles, height * runs, plan.parts)
-    return _Launch(algorithm.source(plan), algorithm.shared_bytes(plan), grid, sizes)
+    return _Launch(algorithm.source(plan, normalised), algorithm.shared_bytes(plan), grid, sizes)

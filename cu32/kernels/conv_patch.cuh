@@ -4,12 +4,13 @@
 //
 // Operands come through registers, which hold them for as long as a step lasts, and are rounded there: copied asynchronously,
 // they would have to be read and written in shared memory once more, whose time is the scarcest after that of the tensor cores.
-// Macros: KERNEL, FILTER, TILE_ROWS, TILE_COLUMNS and OFFSET as in conv_tensor.cuh.
+// Macros: KERNEL, FILTER, TILE_ROWS, TILE_COLUMNS, OFFSET and NORMALISED as in conv_tensor.cuh.
 #pragma once
 #define STEP_DEPTH 16
 #define TENSOR_DOWN (TILE_ROWS / 64)
 #define TENSOR_ACROSS (TILE_COLUMNS / 64)
 #define READY 1
+#include "before.cuh"
 #include "ending.cuh"
 #include "tensor_core.cuh"
 
@@ -87,6 +88,10 @@ struct PatchFeed {
     int pieces, each;            // of this thread in a patch, and in a slice
     const int columns;           // of the result, from this thread's first one on
     vec4<float> panel[Panel::PIECES], slice[SLICE];
+#if NORMALISED
+    const AffineOf<float>* by;  // of this thread's channels in the patch that is stored
+    float slope;
+#endif
 
     __device__ __forceinline__ PatchFeed(const float* a, const float* b, const Gather& g, const PatchTile& tile,
                                          const OFFSET* places, int group, int column, int chunk, int end)
@@ -120,6 +125,13 @@ struct PatchFeed {
         const int row = threadIdx.x / PIECES;
         float* const place = patch + (first * ROUND + row) * DEPTH + (threadIdx.x % PIECES ^ turned(row)) * 4;
         const int count = this->count(first);
+#if NORMALISED
+        const AffineOf<float> own[4] = {by[0], by[1], by[2], by[3]};
+#pragma unroll
+        for (int i = 0; i < SLICE; ++i)
+            slice[i] = {normalised(slice[i].x, own[0], slope), normalised(slice[i].y, own[1], slope),
+                        normalised(slice[i].z, own[2], slope), normalised(slice[i].w, own[3], slope)};
+#endif
 #pragma unroll
         for (int i = 0; i < SLICE; ++i)
             if (i < count) store_rounded(place + i * ROUND * DEPTH, slice[i]);
@@ -127,6 +139,9 @@ struct PatchFeed {
     __device__ __forceinline__ void next_patch() {
         a += DEPTH;
         patch_left -= DEPTH;
+#if NORMALISED
+        by += DEPTH;
+#endif
     }
 
     __device__ __forceinline__ void load_panel() {
@@ -176,14 +191,23 @@ struct PatchWalk {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
-       const Parts<float> parts, const End::Tensors end, const PatchTables tables, const Gather g, int64 patch_floats, const End::Numbers numbers) {
-    extern __shared__ __align__(128) float memory[];  // two panels, two patches, the places of the patch's rows
+       const Parts<float> parts, BEFORE_TENSORS const End::Tensors end, const PatchTables tables, const Gather g, int64 patch_floats,
+       const End::Numbers numbers BEFORE_SLOPE) {
+    extern __shared__ __align__(128) float memory[];  // two panels, two patches, a table of channels, the places of the patch's rows
     __shared__ PatchTile tile;
     __shared__ OFFSET results[TILE_ROWS];
     const uint32 column_tiles = (uint32)g.column_tiles, groups = (uint32)g.groups, rest = blockIdx.x / column_tiles;
     const int column = (int)(blockIdx.x - rest * column_tiles) * TILE_COLUMNS, group = (int)(rest % groups);
     float* const patches = memory + 2 * Panel::FLOATS;
-    OFFSET* const places = reinterpret_cast<OFFSET*>(patches + 2 * patch_floats);
+    float* const behind = patches + 2 * patch_floats;
+#if NORMALISED
+    AffineOf<float>* const by = reinterpret_cast<AffineOf<float>*>(behind);
+    const int room = (ceil_div((int)g.depth, DEPTH) + 1) * DEPTH;  // slices of a patch behind the last one are read, too
+    fill_affine<THREADS>(by, before, group * (int)g.depth, (int)g.depth, room);
+    OFFSET* const places = reinterpret_cast<OFFSET*>(by + room);
+#else
+    OFFSET* const places = reinterpret_cast<OFFSET*>(behind);
+#endif
     if (threadIdx.x < sizeof(PatchTile) / sizeof(int))
         reinterpret_cast<int*>(&tile)[threadIdx.x] = reinterpret_cast<const int*>(tables.tiles + rest / groups)[threadIdx.x];
     __syncthreads();
@@ -196,6 +220,10 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     const Piece piece(taps ? ceil_div((int)g.depth, DEPTH) : 0, blockIdx.y, (int)g.parts);
     if (piece.begin < piece.end) {
         PatchFeed feed(a, b, g, tile, places, group, column, piece.begin, piece.end);
+#if NORMALISED
+        feed.by = by + piece.begin * DEPTH + threadIdx.x % PIECES * 4;
+        feed.slope = (float)slope;
+#endif
         for (int tap = 0; tap < taps; ++tap) {
             feed.load_slice(tap * feed.each);
             feed.store_slice(patches, tap * feed.each);

@@ -1,14 +1,19 @@
 // ConvV2 and KS-deconv-V2 on the tensor cores, over the same tables and tiles as conv.cu: channels are multiples of four, and
 // addresses of 16 bytes. Macros: KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS, TILE_COLUMNS, the block's tile; FILTER, the layout of the filter:
 // ACROSS for a convolution (the summed channels are neighbours), ALONG for an input gradient (the result's are); OFFSET,
-// see tile.cuh.
+// see tile.cuh; NORMALISED, see before.cuh.
 #pragma once
+#include "before.cuh"
 #include "ending.cuh"
 #include "tensor_core.cuh"
 
 constexpr int STAGES = 3;
 constexpr int RESIDENT = 128 * 128 * 2 / (TILE_ROWS * TILE_COLUMNS) < 4 ? 2 : TILE_ROWS * TILE_COLUMNS == 128 * 64 ? 3 : 4;
+#if NORMALISED
+using Tally = TensorSums<ACROSS, FILTER, TILE_ROWS, TILE_COLUMNS, NormalisedLeft>;
+#else
 using Tally = TensorSums<ACROSS, FILTER, TILE_ROWS, TILE_COLUMNS>;
+#endif
 using End = Ending<FILTER == ACROSS, float>;
 static_assert(sizeof(EndRoom<Tally, float>) <= sizeof(float) * STAGES * Tally::STAGE, "it lies where the panels were");
 
@@ -59,7 +64,8 @@ struct GatherFeed {
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
-       const Parts<float> parts, const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
+       const Parts<float> parts, BEFORE_TENSORS const End::Tensors end, const GatherTables tables, const Gather g,
+       const End::Numbers numbers BEFORE_SLOPE) {
     extern __shared__ __align__(128) float stages[];
     __shared__ Shared shared;
     const GatherBlock<TILE_COLUMNS> block(g, tables);
@@ -68,6 +74,16 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
 
     const Piece piece(block.taps() * TapWalk<DEPTH>::steps(g), blockIdx.y, (int)g.parts);
     Tally sums;
+#if NORMALISED
+    // Behind the stages shared memory has a table of a group's channels.
+    AffineOf<float>* const by = reinterpret_cast<AffineOf<float>*>(stages + STAGES * Tally::STAGE);
+    const int room = TapWalk<DEPTH>::steps(g) * DEPTH;
+    fill_affine<THREADS>(by, before, block.group * (int)g.depth, (int)g.depth, room);
+    sums.change.first = by;
+    sums.change.end = by + room;
+    sums.change.at = by + TapWalk<DEPTH>(g, piece.begin, block.columns.taps).k;
+    sums.change.slope = (float)slope;
+#endif
     if (piece.begin < piece.end) {
         GatherFeed feed(a, b, g, shared, block, piece.begin);
         pipeline<STAGES>(sums, feed, piece.end - piece.begin, stages);

@@ -1,13 +1,19 @@
 // Sk-dilated-V2 on the tensor cores, over the same runs as conv_weight.cu: channels are multiples of four, and addresses of
-// 16 bytes. Macros: KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS (output channels), TILE_COLUMNS (input channels), OFFSET (see tile.cuh).
+// 16 bytes. Macros: KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS (output channels), TILE_COLUMNS (input channels), OFFSET (see tile.cuh),
+// NORMALISED (see before.cuh: of the input channels).
 #pragma once
+#include "before.cuh"
 #include "join.cuh"
 #include "leap.cuh"
 #include "tensor_core.cuh"
 
 constexpr int STAGES = 3;
-constexpr int RESIDENT = TILE_ROWS == 128 && TILE_COLUMNS == 128 ? 2 : TILE_ROWS == 128 ? 3 : 4;
+constexpr int RESIDENT = TILE_ROWS == 128 && TILE_COLUMNS == 128 ? 2 : TILE_ROWS == 128 || (NORMALISED && PRODUCTS == 3) ? 3 : 4;
+#if NORMALISED
+using Tally = TensorSums<ALONG, ALONG, TILE_ROWS, TILE_COLUMNS, NormalisedRight>;
+#else
 using Tally = TensorSums<ALONG, ALONG, TILE_ROWS, TILE_COLUMNS>;
+#endif
 
 // This thread's pieces of one operand's panels: four channels of every ROUND-th term. Terms beyond the end and channels
 // that are not there are zeros.
@@ -53,7 +59,7 @@ struct WeightFeed {
 // blockIdx.x = (group * out_tiles + output tile) * in_tiles + input tile, .y = tap, .z = part.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, float* parts, unsigned* counters,
-       const Run* __restrict__ row_runs, const Run* __restrict__ column_runs, const Leap leap) {
+       BEFORE_TENSORS const Run* __restrict__ row_runs, const Run* __restrict__ column_runs, const Leap leap BEFORE_SLOPE) {
     extern __shared__ __align__(128) float stages[];
     const int in_tile = blockIdx.x % (int)leap.in_tiles, rest = blockIdx.x / (int)leap.in_tiles;
     const int group = rest / (int)leap.out_tiles, out_tile = rest - group * (int)leap.out_tiles;
@@ -66,6 +72,12 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, flo
     const int begin = (int)blockIdx.z * each, end = begin + each < terms ? begin + each : terms;
 
     Tally sums;
+#if NORMALISED
+    __shared__ AffineOf<float> by[TILE_COLUMNS];
+    fill_affine<THREADS>(by, before, group * (int)leap.in_width + in_channel, columns, TILE_COLUMNS);
+    sums.change.by = by;
+    sums.change.slope = (float)slope;
+#endif
     if (begin < end) {
         const RunSteps y_steps = {(int)leap.images, across.count, (OFFSET)leap.y_image, (OFFSET)leap.y_column, (OFFSET)leap.y_row};
         const RunSteps x_steps = {(int)leap.images, across.count, (OFFSET)leap.x_image, (OFFSET)leap.x_step_column, (OFFSET)leap.x_step_row};

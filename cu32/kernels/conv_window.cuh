@@ -4,8 +4,9 @@
 // position's window has most of them too, so that a step brings only the columns which are new. Columns of the padding are not
 // there: a tap that would meet one is left out of the step. Channels are multiples of four, and addresses of 16 bytes. Macros:
 // KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS (output channels), TILE_COLUMNS (input channels), TAPS, OFFSET
-// (see tile.cuh).
+// (see tile.cuh), NORMALISED (see before.cuh: of the input channels).
 #pragma once
+#include "before.cuh"
 #include "join.cuh"
 #include "tensor_core.cuh"
 #include "tile.cuh"
@@ -34,6 +35,11 @@ struct TapRun {
 
 using DyPanel = SharedPanel<ALONG, TILE_ROWS>;
 using XPanel = SharedPanel<ALONG, TILE_COLUMNS>;
+#if NORMALISED
+using Change = NormalisedRight;
+#else
+using Change = Rounded;
+#endif
 
 // A position on a walk along the rows, with its window. All threads of the block have the same numbers.
 struct Window {
@@ -135,6 +141,7 @@ struct WindowSums {
     const float* const ring;
     Window window;
     int head;  // the slot of the window's first column
+    Change change;
     float sum[TAPS][DOWN][WIDE][4] = {};
 
     __device__ __forceinline__ WindowSums(const float* ring, const Window& window) : ring(ring), window(window), head(0) {}
@@ -171,6 +178,17 @@ struct WindowSums {
     }
 
    private:
+    __device__ __forceinline__ void read_left(unsigned (&fragment)[4], const float* dy, int i, int k) const {
+        DyPanel::left(fragment, dy, warp_row() + i * 16, k);
+        change.left(fragment, k);
+    }
+    __device__ __forceinline__ void read_right(unsigned (&first)[2], unsigned (&second)[2], const float* x, int j, int k) const {
+        const int column = warp_column() + j * 8;
+        XPanel::right(first, second, x, column, k);
+        change.right(first, column);
+        change.right(second, column + 8);
+    }
+
     // ALL: every tap is inside, so that nothing but its length holds up the main loop.
     template <bool ALL>
     __device__ __forceinline__ void add(const float* dy, const float* const (&under)[TAPS], const bool (&inside)[TAPS]) {
@@ -179,13 +197,13 @@ struct WindowSums {
         for (int k = 0; k < DEPTH; k += STEP_K) {
             unsigned left[DOWN][4];
 #pragma unroll
-            for (int i = 0; i < DOWN; ++i) DyPanel::left(left[i], dy, warp_row() + i * 16, k);
+            for (int i = 0; i < DOWN; ++i) read_left(left[i], dy, i, k);
 #pragma unroll
             for (int t = 0; t < TAPS; ++t) {
                 if (!ALL && !inside[t]) continue;
                 unsigned right[WIDE][2];
 #pragma unroll
-                for (int j = 0; j < WIDE; j += 2) XPanel::right(right[j], right[j + 1], under[t], warp_column() + j * 8, k);
+                for (int j = 0; j < WIDE; j += 2) read_right(right[j], right[j + 1], under[t], j, k);
 #pragma unroll
                 for (int i = 0; i < DOWN; ++i)
 #pragma unroll
@@ -202,7 +220,7 @@ struct WindowSums {
             float special_left = 0;
 #pragma unroll
             for (int i = 0; i < DOWN; ++i) {
-                DyPanel::left(left[i], dy, warp_row() + i * 16, k);
+                read_left(left[i], dy, i, k);
                 split(left[i], low_left[i], special_left);
             }
 #pragma unroll
@@ -212,7 +230,7 @@ struct WindowSums {
                 float special = special_left;
 #pragma unroll
                 for (int j = 0; j < WIDE; j += 2) {
-                    XPanel::right(right[j], right[j + 1], under[t], warp_column() + j * 8, k);
+                    read_right(right[j], right[j + 1], under[t], j, k);
                     split(right[j], low_right[j], special);
                     split(right[j + 1], low_right[j + 1], special);
                 }
@@ -240,16 +258,16 @@ struct WindowSums {
     }
 
     // Eight terms of a tap some of which may be infinite or no number, which only meet the other side's higher parts.
-    static __device__ __forceinline__ void add_special(float (&sum)[DOWN][WIDE][4], const float* dy, const float* x, int k) {
+    __device__ __forceinline__ void add_special(float (&sum)[DOWN][WIDE][4], const float* dy, const float* x, int k) const {
 #pragma unroll
         for (int i = 0; i < DOWN; ++i) {
             unsigned left[4], high_left[4], low_left[4];
-            DyPanel::left(left, dy, warp_row() + i * 16, k);
+            read_left(left, dy, i, k);
             split_special(left, high_left, low_left);
 #pragma unroll
             for (int j = 0; j < WIDE; j += 2) {
                 unsigned right[2][2], high[2], low[2];
-                XPanel::right(right[0], right[1], x, warp_column() + j * 8, k);
+                read_right(right[0], right[1], x, j, k);
 #pragma unroll
                 for (int n = 0; n < 2; ++n) {
                     float part[4];
@@ -269,7 +287,7 @@ struct WindowSums {
 // Behind the stages of dy shared memory has the ring of x.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, float* parts, unsigned* counters,
-       const Run* __restrict__ row_runs, const TapRun* __restrict__ tap_runs, const Sliding sizes) {
+       BEFORE_TENSORS const Run* __restrict__ row_runs, const TapRun* __restrict__ tap_runs, const Sliding sizes BEFORE_SLOPE) {
     extern __shared__ __align__(128) float stages[];
     const int in_tile = blockIdx.x % (int)sizes.in_tiles, rest = blockIdx.x / (int)sizes.in_tiles;
     const int group = rest / (int)sizes.out_tiles, out_tile = rest - group * (int)sizes.out_tiles;
@@ -286,6 +304,12 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, flo
 
     float* const ring = stages + STAGES * DyPanel::FLOATS;
     WindowSums sums(ring, window);
+#if NORMALISED
+    __shared__ AffineOf<float> by[TILE_COLUMNS];
+    fill_affine<THREADS>(by, before, group * (int)sizes.in_width + in_channel, columns, TILE_COLUMNS);
+    sums.change.by = by;
+    sums.change.slope = (float)slope;
+#endif
     if (piece.begin < piece.end) {
         WindowFeed feed(x + group * (int)sizes.in_width + in_channel, y + out_channel, ring, window, down, line, columns, rows);
         pipeline<STAGES>(sums, feed, piece.end - piece.begin, stages);

@@ -7,6 +7,7 @@
 // Other macros: STEP_DEPTH, of a step; TENSOR_DOWN, TENSOR_ACROSS, how a block's warps share a tile; READY, 1 where operands are
 // rounded before they come to shared memory.
 #pragma once
+#include "before.cuh"
 #include "layout.cuh"
 #include "neighbours.cuh"
 #include "ptx.cuh"
@@ -57,12 +58,11 @@ struct SharedPanel {
         if (LAYOUT == ACROSS) {
             const int row = edge + lane % 16, piece = (k / 4 + lane / 16) ^ turned(lane);
             ldmatrix_x4(fragment, panel + row * PITCH + piece * 4);
-            factors(fragment);
         } else {
             const float* row = panel + (k + lane % 4) * PITCH;
             const int first = swizzled(edge + lane / 4, lane);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) fragment[i] = factor(row[i / 2 * 4 * PITCH + (first ^ i % 2 * 8)]);
+            for (int i = 0; i < 4; ++i) fragment[i] = __float_as_uint(row[i / 2 * 4 * PITCH + (first ^ i % 2 * 8)]);
         }
     }
 
@@ -73,15 +73,14 @@ struct SharedPanel {
             const int row = edge + lane / 16 * 8 + lane % 8, piece = (k / 4 + lane / 8 % 2) ^ turned(lane);
             unsigned both[4];
             ldmatrix_x4(both, panel + row * PITCH + piece * 4);
-            factors(both);
             first[0] = both[0], first[1] = both[1], second[0] = both[2], second[1] = both[3];
         } else {
             const float* row = panel + (k + lane % 4) * PITCH;
             const int place = swizzled(edge + lane / 4, lane);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                first[i] = factor(row[i * 4 * PITCH + place]);
-                second[i] = factor(row[i * 4 * PITCH + (place ^ 8)]);
+                first[i] = __float_as_uint(row[i * 4 * PITCH + place]);
+                second[i] = __float_as_uint(row[i * 4 * PITCH + (place ^ 8)]);
             }
         }
     }
@@ -89,13 +88,58 @@ struct SharedPanel {
    private:
     // Where an edge lies in an ALONG panel's row of such a depth.
     static __device__ __forceinline__ int swizzled(int edge, int depth) { return edge ^ depth % 4 * 8; }
-    // The bits of what is multiplied: rounded, unless they are split later.
+};
+
+// What becomes of fragments before they are multiplied: they are rounded, unless they are already or are split later.
+struct Rounded {
+    template <int N>
+    __device__ __forceinline__ void left(unsigned (&bits)[N], int) const {
+        round(bits);
+    }
+    template <int N>
+    __device__ __forceinline__ void right(unsigned (&bits)[N], int) const {
+        round(bits);
+    }
+    __device__ __forceinline__ void advance() {}
+
     static __device__ __forceinline__ unsigned factor(float value) {
         return PRODUCTS == 1 && !READY ? to_tf32(value) : __float_as_uint(value);
     }
-    static __device__ __forceinline__ void factors(unsigned (&bits)[4]) {
+
+   protected:
+    template <int N>
+    static __device__ __forceinline__ void round(unsigned (&bits)[N]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) bits[i] = factor(__uint_as_float(bits[i]));
+        for (int i = 0; i < N; ++i) bits[i] = factor(__uint_as_float(bits[i]));
+    }
+};
+
+// Left fragments, which lie ACROSS, are normalised too. A stage has DEPTH neighbouring channels; behind the last ones the first
+// follow, of another tap.
+struct NormalisedLeft : Rounded {
+    const AffineOf<float> *first, *end, *at;  // of all channels of a group, and of a stage's
+    float slope;
+
+    __device__ __forceinline__ void left(unsigned (&bits)[4], int k) const {
+        const AffineOf<float>* const by = at + k + threadIdx.x % 4;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) bits[i] = factor(normalised(__uint_as_float(bits[i]), by[i / 2 * 4], slope));
+    }
+    __device__ __forceinline__ void advance() {
+        at += DEPTH;
+        if (at == end) at = first;
+    }
+};
+
+// Right fragments, which lie ALONG, are normalised too.
+struct NormalisedRight : Rounded {
+    const AffineOf<float>* by;  // of the tile's columns
+    float slope;
+
+    __device__ __forceinline__ void right(unsigned (&bits)[2], int column) const {
+        const AffineOf<float> own = by[column + threadIdx.x % WARP / 4];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bits[i] = factor(normalised(__uint_as_float(bits[i]), own, slope));
     }
 };
 
@@ -129,8 +173,8 @@ __device__ __forceinline__ void split_special(unsigned (&whole)[N], unsigned (&h
     }
 }
 
-// A warp's share of a block's ROWS x COLUMNS sums.
-template <Layout LEFT, Layout RIGHT, int ROWS, int TILE_WIDTH>
+// A warp's share of a block's ROWS x COLUMNS sums. `Change` is what becomes of fragments.
+template <Layout LEFT, Layout RIGHT, int ROWS, int TILE_WIDTH, class Change = Rounded>
 struct TensorSums {
     using Left = SharedPanel<LEFT, ROWS>;
     using Right = SharedPanel<RIGHT, TILE_WIDTH>;
@@ -139,6 +183,7 @@ struct TensorSums {
     static_assert(DOWN * 16 * TENSOR_DOWN == ROWS && WIDE * 8 * TENSOR_ACROSS == TILE_WIDTH && WIDE % 2 == 0,
                   "whole fragments, columns in pairs of them");
 
+    Change change;
     float sum[DOWN][WIDE][4] = {};
 
     static __device__ __forceinline__ int warp_row() { return threadIdx.x / WARP / TENSOR_ACROSS * (ROWS / TENSOR_DOWN); }
@@ -164,6 +209,7 @@ struct TensorSums {
             accumulate_rounded(stage);
         else
             accumulate_threefold(stage);
+        change.advance();
     }
 
     // Adds the products of one instruction's depth, from k on, of a right panel; read(fragment, i, k) reads left fragment i.
@@ -173,7 +219,7 @@ struct TensorSums {
 #pragma unroll
         for (int i = 0; i < DOWN; ++i) read(left[i], i, k);
 #pragma unroll
-        for (int j = 0; j < WIDE; j += 2) Right::right(right[j], right[j + 1], panel, warp_column() + j * 8, k);
+        for (int j = 0; j < WIDE; j += 2) read_right(right[j], right[j + 1], panel, j, k);
 #pragma unroll
         for (int i = 0; i < DOWN; ++i)
 #pragma unroll
@@ -181,8 +227,19 @@ struct TensorSums {
     }
 
    private:
+    __device__ __forceinline__ void read_left(unsigned (&fragment)[4], const float* panel, int i, int k) const {
+        Left::left(fragment, panel, warp_row() + i * 16, k);
+        change.left(fragment, k);
+    }
+    __device__ __forceinline__ void read_right(unsigned (&first)[2], unsigned (&second)[2], const float* panel, int j, int k) const {
+        const int column = warp_column() + j * 8;
+        Right::right(first, second, panel, column, k);
+        change.right(first, column);
+        change.right(second, column + 8);
+    }
+
     __device__ __forceinline__ void accumulate_rounded(const float* stage) {
-        const auto read = [stage](unsigned (&left)[4], int i, int k) { Left::left(left, stage, warp_row() + i * 16, k); };
+        const auto read = [&](unsigned (&left)[4], int i, int k) { read_left(left, stage, i, k); };
 #pragma unroll
         for (int k = 0; k < DEPTH; k += STEP_K) multiply(read, stage + Left::FLOATS, k);
     }
@@ -194,7 +251,7 @@ struct TensorSums {
             float special_right = 0;
 #pragma unroll
             for (int j = 0; j < WIDE; j += 2) {
-                Right::right(right[j], right[j + 1], stage + Left::FLOATS, warp_column() + j * 8, k);
+                read_right(right[j], right[j + 1], stage + Left::FLOATS, j, k);
                 split(right[j], low_right[j], special_right);
                 split(right[j + 1], low_right[j + 1], special_right);
             }
@@ -202,7 +259,7 @@ struct TensorSums {
             for (int i = 0; i < DOWN; ++i) {
                 unsigned left[4], low_left[4];
                 float special = special_right;
-                Left::left(left, stage, warp_row() + i * 16, k);
+                read_left(left, stage, i, k);
                 split(left, low_left, special);
                 if (__any_sync(0xffffffffu, special != special)) {
                     add_special(i, stage, k);
@@ -227,12 +284,12 @@ struct TensorSums {
     // Eight terms of 16 rows some of which may be infinite or no number, which only meet the other side's higher parts.
     __device__ __forceinline__ void add_special(int i, const float* stage, int k) {
         unsigned left[4], high_left[4], low_left[4];
-        Left::left(left, stage, warp_row() + i * 16, k);
+        read_left(left, stage, i, k);
         split_special(left, high_left, low_left);
 #pragma unroll
         for (int j = 0; j < WIDE; j += 2) {
             unsigned right[2][2], high[2], low[2];
-            Right::right(right[0], right[1], stage + Left::FLOATS, warp_column() + j * 8, k);
+            read_right(right[0], right[1], stage + Left::FLOATS, j, k);
 #pragma unroll
             for (int n = 0; n < 2; ++n) {
                 float part[4];

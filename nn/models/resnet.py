@@ -18,7 +18,7 @@ from alpha.nn.arguments import choice, positive
 from alpha.nn.containers import Sequential
 from alpha.nn.conv import Conv2d
 from alpha.nn.dropout import Dropout
-from alpha.nn.fusion import conv_bn
+from alpha.nn.fusion import conv_bn, conv_bn_waiting
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
@@ -77,7 +77,7 @@ class BasicBlock(Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, H, W, inputs) to (N, OH, OW, outputs)."""
         shortcut = shortcut_of(self.downsample, self.bn2, x)
-        first = _recomputed if self.recompute else conv_bn
+        first = _recomputed if self.recompute else conv_bn_waiting
         y = first(self.conv1, self.bn1, x, activation=self.activation)
         return conv_bn_shortcut(self.conv2, self.bn2, y, shortcut, self.activation)
 

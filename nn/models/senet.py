@@ -12,7 +12,7 @@ from alpha.nn.arguments import choice, positive
 from alpha.nn.containers import Sequential
 from alpha.nn.conv import Conv2d
 from alpha.nn.dropout import Dropout
-from alpha.nn.fusion import conv_bn
+from alpha.nn.fusion import conv_bn, conv_bn_waiting
 from alpha.nn.linear import Linear
 from alpha.nn.module import Module
 from alpha.nn.norm import BatchNorm2d
@@ -54,8 +54,8 @@ class SEBlock(Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images of ``inputs`` channels to images of four times ``width``."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        y = conv_bn(self.conv1, self.bn1, x, activation="leaky_relu")
-        y = conv_bn(self.conv2, self.bn2, y, activation="leaky_relu")
+        y = conv_bn_waiting(self.conv1, self.bn1, x, activation="leaky_relu")
+        y = conv_bn_waiting(self.conv2, self.bn2, y, activation="leaky_relu")
         y = conv_bn(self.conv3, self.bn3, y)
         return self.act(y * self.se(y) + shortcut)  # type: ignore[no-any-return]
 

@@ -126,9 +126,7 @@ def test_no_zero_enters_a_multiply_add(cu32: DeviceEngine, case: Case) -> None:
 
 
 @pytest.mark.parametrize("parts", [2, 6, 7, 40])
-def test_parts_are_joined_by_the_kernel_itself(
-    cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, parts: int
-) -> None:
+def test_parts_are_joined_by_the_kernel_itself(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """One launch each, also of many parts, which are added in groups; counters are 0 again behind each."""
     launched: list[str] = []
     original = cu32.launch_packed

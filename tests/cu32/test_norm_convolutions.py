@@ -17,6 +17,7 @@ from alpha.cu32.base import DeviceEngine
 from alpha.cu32.conv import endings
 from alpha.cu32.norm_convolutions import NormConvolutions
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
+from alpha.errors import ShapeError
 from alpha.nn import functional as F
 from alpha.nn.fusion import conv_bn
 from alpha.records import Normalised
@@ -178,6 +179,52 @@ def _image(engine: DeviceEngine, x: Any) -> Any:
     return engine.dense(x, IMAGE_ORDER)
 
 
+@pytest.mark.parametrize("slope", [None, 0.0, 0.2])
+@pytest.mark.parametrize(("way", "case"), [pair for pair in PAIRS if pair[0].dtype == "float32"])
+def test_normalised_images(cu32: DeviceEngine, way: Way, case: Case, slope: float | None) -> None:
+    """A kernel that normalises what it reads gives the bits of a pass before it; statistics too."""
+    before = drawn_before(cu32, case, slope)
+    rng = np.random.default_rng(8)
+    shape = (case.outside, *case.filter, case.inside // case.groups)
+    w = cu32.from_numpy(rng.standard_normal(shape).astype(np.float32))
+    given = w, case.geometry, case.groups, RunningStatistics(), 1e-5
+    with taking(way):
+        y, state = cu32.conv2d_normalised(before, *given)
+        between = cu32.batch_norm_again(*before, None)
+        expected, other = cu32.conv2d_measured(between, w, None, *given[1:])
+    assert np.array_equal(y.numpy(), expected.numpy())
+    for one, right in zip(state[:2], other[:2], strict=True):
+        assert np.array_equal(one.numpy(), right.numpy())
+
+
+def drawn_before(engine: DeviceEngine, case: Case, slope: float | None) -> Normalised:
+    """A BatchNorm of images, with a weight only where it has an activation, and a bias only where that has a slope."""
+    rng = np.random.default_rng(7)
+    images = engine.from_numpy(rng.standard_normal((case.images, *case.size, case.inside)).astype(np.float32))
+    mean, std = rng.standard_normal(case.inside), rng.uniform(0.5, 2, case.inside)
+    state = BatchNormState(engine.from_numpy(mean), engine.from_numpy(1 / std), True)
+    weight, bias = (engine.from_numpy(rng.standard_normal(case.inside).astype(np.float32)) for _ in range(2))
+    epilogue = Epilogue(None if slope is None else weight, bias if slope else None, slope)
+    return Normalised(_image(engine, images), epilogue, state)
+
+
+GRADIENTS = [Way("tiles", (64, 64)), Way("window", (64, 64), "high"), Way("window", (128, 64), "high")]
+GRADIENTS += [Way("threefold_window", (64, 64)), *THREEFOLD, *ROUNDED]
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("case", [Case(40, (7, 6), 16, 20), Case(33, (9, 7), 36, 16, (3, 5), (2, 1), (1, 2))], ids=str)
+@pytest.mark.parametrize("way", GRADIENTS, ids=str)
+def test_filter_gradients_of_normalised_images(cu32: DeviceEngine, way: Way, case: Case, parts: int) -> None:
+    before = drawn_before(cu32, case, 0.2)
+    rng = np.random.default_rng(9)
+    dy = cu32.from_numpy(rng.standard_normal((case.images, *case.geometry.output, case.outside)).astype(np.float32))
+    with taking(replace(way, parts=parts)):
+        dw = cu32.conv2d_weight_grad_normalised(before, dy, case.geometry, case.groups)
+        expected = cu32.conv2d_weight_grad(cu32.batch_norm_again(*before, None), dy, case.geometry, case.groups)
+    assert np.array_equal(dw.numpy(), expected.numpy())
+
+
 # -- in training -----------------------------------------------------------------------------------------------------
 
 
@@ -196,26 +243,31 @@ def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
 class Net(nn.Module):
     """Residual blocks, a shortcut with a BatchNorm, and layers in a row."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.LeakyReLU(0.1))
-        self.blocks = nn.Sequential(
-            nn.models.resnet.BasicBlock(8, 8, 1, "leaky_relu", 3),
-            nn.models.resnet.BasicBlock(8, 12, 2, "relu", 1),
+        after = width * 3 // 2
+        self.stem = nn.Sequential(
+            *(nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width), nn.LeakyReLU(0.1)),
+            *(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)),
+            *(nn.Conv2d(width, width, 3, padding=1, groups=2, bias=False), nn.BatchNorm2d(width), nn.ReLU()),
         )
-        self.fc = nn.Linear(12, 5)
+        self.blocks = nn.Sequential(
+            nn.models.resnet.BasicBlock(width, width, 1, "leaky_relu", 3),
+            nn.models.resnet.BasicBlock(width, after, 2, "relu", 1),
+        )
+        self.fc = nn.Linear(after, 5)
 
     def forward(self, x: Any) -> Any:
         return self.fc(self.blocks(self.stem(x)).mean((1, 2)))
 
 
-def trained(engine: DeviceEngine, capture: bool = False) -> dict[str, Array]:
-    """Losses, weights and buffers after four steps in float64."""
+def trained(engine: DeviceEngine, capture: bool = False, dtype: Any = np.float64, width: int = 8) -> dict[str, Array]:
+    """Losses, weights and buffers after four steps."""
     alpha.manual_seed(1)
-    net = Net().to(engine).double().train()
+    net = Net(width).to(engine).to(np.dtype(dtype)).train()
     optimizer = optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     rng = np.random.default_rng(2)
-    x = alpha.tensor(rng.standard_normal((6, 9, 10, 3)), engine=engine)
+    x = alpha.tensor(rng.standard_normal((6, 9, 10, 3)).astype(dtype), engine=engine)
     y = alpha.tensor(rng.integers(0, 5, 6), engine=engine)
 
     def step(x: Any, y: Any) -> Any:
@@ -238,6 +290,101 @@ def test_training(cu32: DeviceEngine, apart: Callable[[], None], capture: bool) 
     theirs = trained(cu32)
     for name, value in theirs.items():
         np.testing.assert_allclose(ours[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.fixture
+def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called, has what BatchNorms make lie in memory, as it would without convolutions that normalise."""
+    return lambda: monkeypatch.setattr(NormConvolutions, "normalises_in_convolutions", lambda self, x: False)
+
+
+def normalised(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of every call for a convolution of what is to be normalised: whether its kernel did so."""
+    found: list[bool] = []
+    original = NormConvolutions.batch_norm_again
+
+    def forward(self: NormConvolutions, *arguments: Any) -> Any:
+        passes: list[int] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(type(self), "batch_norm_again", lambda *given: passes.append(1) or original(*given))
+            result = normal(self, *arguments)
+        found.append(not passes)
+        return result
+
+    normal = NormConvolutions.conv2d_normalised
+    monkeypatch.setattr(NormConvolutions, "conv2d_normalised", forward)
+    return found
+
+
+@pytest.mark.parametrize("capture", [False, True], ids=["eager", "captured"])
+@pytest.mark.parametrize("way", [THREEFOLD[2], ROUNDED[2], PATCHES[2], GATHERED[2]], ids=str)
+def test_training_with_normalised_images(
+    cu32: DeviceEngine, between: Callable[[], None], way: Way, capture: bool
+) -> None:
+    """The same bits, whether kernels normalise what they read, or cannot, or need not."""
+    with taking(way):
+        ours = trained(cu32, capture, np.float32, 32)
+        between()
+        theirs = trained(cu32, False, np.float32, 32)
+    for name, value in theirs.items():
+        assert np.array_equal(ours[name], value), name
+
+
+def test_who_normalises(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels with tensor cores do, of the layers in a row and of both blocks; others leave it to a pass."""
+    found = normalised(monkeypatch)
+    with taking(THREEFOLD[2]):
+        trained(cu32, dtype=np.float32, width=32)
+    assert found[:4] == [True, False, True, True]  # the second sum has 144 terms, too few for three products
+    assert found == found[:4] * 4
+    found.clear()
+    with taking(GATHERED[2]):
+        trained(cu32, dtype=np.float32, width=32)
+    assert found == [False] * 16
+    found.clear()
+    trained(cu32)
+    assert not found  # float64 has no such kernels
+
+
+def test_second_gradients_of_normalised_images(cu32: DeviceEngine, between: Callable[[], None]) -> None:
+    results = []
+    for fused in (True, False):
+        if not fused:
+            between()
+        alpha.manual_seed(5)
+        net = Net(32).to(cu32).train()
+        x = alpha.tensor(np.random.default_rng(6).standard_normal((4, 6, 5, 3)).astype(np.float32), engine=cu32)
+        x.requires_grad_()
+        (first,) = alpha.autograd.grad(net(x).square().sum(), [x], create_graph=True)
+        first.square().sum().backward()
+        results.append([x.grad.numpy(), *gradients(*net.parameters())])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-3, atol=2e-4 * np.abs(theirs).max())
+
+
+def test_normalised_images_whose_filters_do_not_fit_are_told(cu32: DeviceEngine) -> None:
+    layers = [nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(16, 32, 3, bias=False), nn.BatchNorm2d(32)]
+    net = nn.Sequential(*layers).to(cu32).train()
+    with pytest.raises(ShapeError, match=r"\[conv2d\]"):
+        net(alpha.ones((2, 9, 9, 3), engine=cu32))
+
+
+def test_frozen_parameters_around_normalised_images(cu32: DeviceEngine, between: Callable[[], None]) -> None:
+    """What needs no gradient gets none, and the others are the same."""
+    results = []
+    for fused in (True, False):
+        if not fused:
+            between()
+        alpha.manual_seed(7)
+        net = Net(32).to(cu32).train()
+        for name, one in net.named_parameters():
+            one.requires_grad_("conv2" in name or name.startswith(("stem.4", "fc")))
+        x = alpha.tensor(np.random.default_rng(6).standard_normal((4, 6, 5, 3)).astype(np.float32), engine=cu32)
+        net(x).square().sum().backward()
+        results.append([None if one.grad is None else one.grad.numpy() for one in net.parameters()])
+    for ours, theirs in zip(*results, strict=True):
+        assert (ours is None) == (theirs is None)
+        assert ours is None or np.array_equal(ours, theirs)
 
 
 def layers(engine: DeviceEngine) -> tuple[Any, Any, Any, Any]:
