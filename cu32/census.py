@@ -220,6 +220,7 @@ Written by `python -m alpha.cu32.census --update` with nvcc {PINNED} and nvdisas
 the share of products bounds a kernel's part of the device's peak. Conflicts are products that read three registers of
 one bank at once and take a cycle more; conversions round operands to TF32. Half of the products of the threefold
 kernels are on a branch that is taken where a number is infinite or none, with more than half of the instructions.
+Kernels that normalise (NORMALISED=1) have the instructions of ReLU and those of other slopes, and run one of both.
 
 """
 _COLUMNS = ("variant", "kernel", "product", "products", "instructions", "share", "conversions", "conflicts")

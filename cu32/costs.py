@@ -73,8 +73,11 @@ LAUNCH = 5000
 JOIN = 3000
 """Cycles in which blocks that join the parts of a result wait for each other's, and for the first of them."""
 
-JOINED = 24.0
-"""Bytes of parts that one block reads per cycle: some 16 KB are on their way, for some 700 cycles."""
+ARRIVING = 700
+"""Cycles until what blocks that join parts read arrives from the second-level cache."""
+
+REGISTERS = 65536
+"""Those of a multiprocessor: where a thread of a block that joins parts has many, it reads more at once."""
 
 LEAST_TERMS = 256
 """Least terms of a part of a split sum."""
@@ -425,10 +428,17 @@ def _cycles(job: Job, chip: Chip, kernel: Kernel, lengths: Lengths, parts: int) 
     nbytes = job.results * job.item
     if parts > 1 and job.joins:
         tile = nbytes / sum(number for number, _ in lengths)
-        cycles += JOIN + read_together(parts) * tile / JOINED
+        cycles += JOIN + read_together(parts) * tile / _joined(kernel)
     elif parts > 1:
         cycles += LAUNCH + nbytes * (parts + 1) / (chip.memory * chip.multiprocessors)
     return cycles
+
+
+def _joined(kernel: Kernel) -> float:
+    """Bytes of parts that one block reads per cycle: each thread has 64 or 128 on their way (kernels/join.cuh)."""
+    threads = kernel.tile.threads
+    many = REGISTERS / (threads * kernel.resident) >= 160
+    return threads * (128 if many else 64) / ARRIVING
 
 
 def _computing(chip: Chip, kernel: Kernel, lengths: Lengths, parts: int) -> float:

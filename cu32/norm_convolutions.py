@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from alpha import bands
 from alpha.conv.problem import FORWARD, INPUT_GRAD
+from alpha.cu32.base import c_type
 from alpha.cu32.conv.endings import MeasuredEnding, PastEnding
 from alpha.cu32.conv.problem import Call
 from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias
 from alpha.cu32.norm_sums import NormSumOperations
 from alpha.cu32.normalisation import is_aligned
-from alpha.dtypes import float32, is_stored
+from alpha.dtypes import is_stored
 from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
 from alpha.geometry import Geometry
 from alpha.records import Normalised, NormGradients
@@ -38,7 +39,7 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         return self._measured((x, None), w, bias, geometry, groups, (running, eps))
 
     def normalises_in_convolutions(self, x: Tensor) -> bool:
-        return x.dtype == float32 and self.remakes_batch_norm(x)
+        return c_type(x.dtype) == "float" and self.remakes_batch_norm(x)
 
     def conv2d_normalised(
         self,

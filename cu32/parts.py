@@ -57,11 +57,11 @@ class Joining(NamedTuple):
 
 
 WHOLE = Joining((None, None), 0)
-"""Of a sum in one part."""
+"""What a kernel is handed for sums in one part."""
 
 
 def joining(engine: DeviceEngine, parts: int, out: Tensor, tiles: int) -> Joining:
-    """Of a sum in so many parts, whose result so many tiles cover."""
+    """What a kernel is handed for sums in so many parts, whose result so many tiles cover."""
     if parts == 1:
         return WHOLE
     room = tiles * (groups(parts) + 1)

@@ -38,7 +38,7 @@ class Beginning(NamedTuple):
 
 
 NOTHING = Beginning()
-"""Of images that are taken as they are."""
+"""What it is handed for images that are taken as they are."""
 
 
 def beginning(before: Normalised | None) -> Beginning:

@@ -23,6 +23,9 @@ STAGES = 3
 SHALLOWEST = 16
 """Fewest channels to sum over, and of the result, that fill half a stage and half a tile."""
 
+LARGE = Tile(128, 128, 16, 8, tf32.DEPTH)
+"""The tile of which a filter gradient in float32 has no register to normalise what it reads."""
+
 _FILTERS = {FORWARD: "ACROSS", INPUT_GRAD: "ALONG"}
 
 
@@ -55,11 +58,11 @@ SOURCES = (
         for tile in tf32.TILES
     ),
     *(
-        _gradient_source(file, tile, False, normalised)
+        _gradient_source(file, tile, False, False)
         for file in ("conv_weight_tf32", "conv_weight_threefold")
         for tile in tf32.TILES
-        for normalised in (False, True)
     ),
+    *(_gradient_source("conv_weight_threefold", tile, False, True) for tile in tf32.TILES if tile != LARGE),
 )
 
 
@@ -133,12 +136,12 @@ class TensorCoresGradient(TilesGradient):
     def shared_bytes(self, plan: TilePlan, normalised: bool = False) -> int:
         return _shared_bytes(plan.tile)
 
-    def normalises(self, plan: TilePlan) -> bool:
-        return True
-
 
 class ThreefoldGradient(TensorCoresGradient):
-    """Filter gradients in float32, of long sums."""
+    """Filter gradients in float32, of long sums.
+
+    In TF32 the instructions that normalise would take longer than a pass that normalises before.
+    """
 
     name = "threefold"
     file = "conv_weight_threefold"
@@ -146,3 +149,6 @@ class ThreefoldGradient(TensorCoresGradient):
 
     def serves(self, problem: Problem) -> bool:
         return problem.threefold and serves(problem)
+
+    def normalises(self, plan: TilePlan) -> bool:
+        return plan.tile != LARGE

@@ -59,7 +59,7 @@ SOURCES = tuple(
     for file, load in (("conv_window_tf32", tf32.LOAD), ("conv_window_threefold", tf32.THREEFOLD))
     for tile in RESIDENT[load]
     for taps in range(2, MOST_TAPS + 1)
-    for normalised in (False, True)
+    for normalised in ((False, True) if load == tf32.THREEFOLD else (False,))
 )
 
 
@@ -223,9 +223,6 @@ class WindowGradient(TilesGradient):
         taps = taps_of_run(plan.problem.geometry.columns)
         return _source(self.file, plan.tile, taps, _wide(plan.problem), normalised)
 
-    def normalises(self, plan: TilePlan) -> bool:
-        return True
-
     def shared_bytes(self, plan: TilePlan, normalised: bool = False) -> int:
         return _shared_bytes(walk_of(plan.problem), plan.tile)
 
@@ -256,6 +253,9 @@ class ThreefoldWindowGradient(WindowGradient):
 
     def serves(self, problem: Problem) -> bool:
         return problem.threefold and _serves(problem)
+
+    def normalises(self, plan: TilePlan) -> bool:
+        return True
 
 
 def _serves(problem: Problem) -> bool:

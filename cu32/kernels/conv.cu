@@ -217,6 +217,6 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
     }
 
     const Target<REAL> target = {out, shared.result, shared.columns, g.aligned != 0, g.accumulate != 0};
-    if (!is_joined<THREADS, TILE_ROWS>(sums, target, parts, 0, g, shared.a)) return;
+    if (!is_joined<THREADS, RESIDENT, TILE_ROWS>(sums, target, parts, 0, g, shared.a)) return;
     end_tile(sums, target, bias == nullptr ? nullptr : bias + shared.bias, 0, g, shared.place, end, numbers, shared.a);
 }

@@ -127,14 +127,18 @@ struct PatchFeed {
         const int count = this->count(first);
 #if NORMALISED
         const AffineOf<float> own[4] = {by[0], by[1], by[2], by[3]};
-#pragma unroll
-        for (int i = 0; i < SLICE; ++i)
-            slice[i] = {normalised(slice[i].x, own[0], slope), normalised(slice[i].y, own[1], slope),
-                        normalised(slice[i].z, own[2], slope), normalised(slice[i].w, own[3], slope)};
 #endif
 #pragma unroll
-        for (int i = 0; i < SLICE; ++i)
-            if (i < count) store_rounded(place + i * ROUND * DEPTH, slice[i]);
+        for (int i = 0; i < SLICE; ++i) {
+            if (i >= count) break;
+#if NORMALISED
+            float normal[4] = {normalise(slice[i].x, own[0]), normalise(slice[i].y, own[1]), normalise(slice[i].z, own[2]),
+                               normalise(slice[i].w, own[3])};
+            activate(normal, slope);
+            slice[i] = {normal[0], normal[1], normal[2], normal[3]};
+#endif
+            store_rounded(place + i * ROUND * DEPTH, slice[i]);
+        }
     }
     __device__ __forceinline__ void next_patch() {
         a += DEPTH;
@@ -271,6 +275,6 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     const int columns = (int)g.width - column, first = group * (int)g.width + column;
     const Target<float> target = {out + first, results, columns, g.aligned != 0, g.accumulate != 0};
     const TilePlace place = {(int)(rest / groups), tile.down * tile.across * tile.images, group, column};
-    if (!is_joined<THREADS, TILE_ROWS>(sums, target, parts, first, g, memory)) return;
+    if (!is_joined<THREADS, RESIDENT, TILE_ROWS>(sums, target, parts, first, g, memory)) return;
     end_tile(sums, target, bias == nullptr ? nullptr : bias + first, first, g, place, end, numbers, memory);
 }

@@ -92,6 +92,6 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     const int columns = (int)g.width - block.column, first = block.group * (int)g.width + block.column;
     const Target<float> target = {out, shared.result, columns, g.aligned != 0, g.accumulate != 0};
     const TilePlace place = {block.index(g), block.tile.rows, block.group, block.column};
-    if (!is_joined<THREADS, TILE_ROWS>(sums, target, parts, 0, g, stages)) return;
+    if (!is_joined<THREADS, RESIDENT, TILE_ROWS>(sums, target, parts, 0, g, stages)) return;
     end_tile(sums, target, bias == nullptr ? nullptr : bias + first, 0, g, place, end, numbers, stages);
 }

@@ -133,5 +133,5 @@ conv_weight(const REAL* __restrict__ x, const REAL* __restrict__ y, REAL* out, R
     const Joint<REAL> joint = {parts + shared.out, leap.part_stride, (int)leap.parts, (int)leap.together, counters,
                                (int)(blockIdx.y * gridDim.x + blockIdx.x), shared.columns, leap.aligned != 0};
     const auto place = [&](int row) { return row < shared.rows ? row * channel : -1; };
-    join_parts<THREADS, TILE_ROWS, TILE_COLUMNS>(joint, blockIdx.z, out + shared.out, &shared.last, place);
+    join_parts<THREADS, RESIDENT, TILE_ROWS, TILE_COLUMNS>(joint, blockIdx.z, out + shared.out, &shared.last, place);
 }

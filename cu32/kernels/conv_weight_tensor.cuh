@@ -107,5 +107,5 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, flo
     const Joint<float> joint = {parts + first, leap.part_stride, (int)leap.parts, (int)leap.together, counters,
                                 (int)(blockIdx.y * gridDim.x + blockIdx.x), columns, leap.aligned != 0};
     const auto place = [=](int row) { return row < rows ? row * channel : -1; };
-    join_parts<THREADS, TILE_ROWS, TILE_COLUMNS>(joint, blockIdx.z, out + first, reinterpret_cast<int*>(stages), place);
+    join_parts<THREADS, RESIDENT, TILE_ROWS, TILE_COLUMNS>(joint, blockIdx.z, out + first, reinterpret_cast<int*>(stages), place);
 }

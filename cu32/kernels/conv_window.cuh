@@ -345,5 +345,5 @@ KERNEL(const float* __restrict__ x, const float* __restrict__ y, float* out, flo
         const int row = i / TAPS, t = i - row * TAPS;
         return row < rows && t < held ? row * channel + t * width : -1;
     };
-    join_parts<THREADS, TILE_ROWS * TAPS, TILE_COLUMNS>(joint, blockIdx.z, out + first, reinterpret_cast<int*>(stages), place);
+    join_parts<THREADS, RESIDENT, TILE_ROWS * TAPS, TILE_COLUMNS>(joint, blockIdx.z, out + first, reinterpret_cast<int*>(stages), place);
 }

@@ -88,7 +88,7 @@ struct Parts {
 };
 
 // Whether a block has to end its tile: of split sums the last block alone, which then has the sum of all parts.
-template <int THREADS, int ROWS, class Tally, class T>
+template <int THREADS, int RESIDENT, int ROWS, class Tally, class T>
 __device__ __forceinline__ bool is_joined(Tally& sums, const Target<T>& to, const Parts<T>& parts, int64 shift, const Gather& g,
                                           void* shared) {
     if (g.parts == 1) return true;
@@ -97,7 +97,7 @@ __device__ __forceinline__ bool is_joined(Tally& sums, const Target<T>& to, cons
     const Joint<T> joint = {first,          g.part_stride,   (int)g.parts, (int)g.together,
                             parts.counters, (int)blockIdx.x, to.columns,   to.aligned};
     const auto place = [&to](int row) { return to.rows[row]; };
-    if (!join_parts<THREADS, ROWS, Tally::COLUMNS>(joint, blockIdx.y, first, static_cast<int*>(shared), place)) return false;
+    if (!join_parts<THREADS, RESIDENT, ROWS, Tally::COLUMNS>(joint, blockIdx.y, first, static_cast<int*>(shared), place)) return false;
     read_tile(sums, Target<T>{first, to.rows, to.columns, to.aligned, false});
     return true;
 }

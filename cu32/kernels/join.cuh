@@ -7,6 +7,8 @@
 #include "neighbours.cuh"
 #include "reduce.cuh"
 
+constexpr int REGISTERS = 65536;  // of a multiprocessor
+
 // The parts of a tile.
 template <class T>
 struct Joint {
@@ -20,10 +22,11 @@ struct Joint {
 };
 
 // to = the sum of `count` tiles which lie `step` apart from `from` on. Row i begins at place(i), or is not there if that is
-// negative. Some pieces of each thread are on their way together.
-template <int THREADS, int ROWS, int COLUMNS, class T, class Place>
+// negative. Some pieces of each thread are on their way together: as many as registers allow if RESIDENT blocks share them.
+template <int THREADS, int RESIDENT, int ROWS, int COLUMNS, class T, class Place>
 __device__ __forceinline__ void add_tiles(const Joint<T>& joint, T* to, const T* from, int count, int64 step, Place place) {
-    constexpr int RUN = 16 / sizeof(T), ACROSS = COLUMNS / RUN, PIECES = ROWS * ACROSS, AHEAD = 2;
+    constexpr int RUN = 16 / sizeof(T), ACROSS = COLUMNS / RUN, PIECES = ROWS * ACROSS;
+    constexpr int AHEAD = REGISTERS / (THREADS * RESIDENT) >= 160 ? 4 : 2;  // cu32/costs.py knows it
     static_assert(COLUMNS % RUN == 0, "whole pieces");
 #pragma unroll 1
     for (int first = threadIdx.x; first < PIECES; first += AHEAD * THREADS) {
@@ -37,7 +40,7 @@ __device__ __forceinline__ void add_tiles(const Joint<T>& joint, T* to, const T*
             at[a] = row + column;
             left[a] = row < 0 ? 0 : joint.columns - column;
         }
-#pragma unroll 4
+#pragma unroll 2
         for (int p = 0; p < count; ++p) {
             Neighbours<T, RUN> values[AHEAD];
 #pragma unroll
@@ -60,17 +63,17 @@ __device__ __forceinline__ void add_tiles(const Joint<T>& joint, T* to, const T*
 // Called by all threads of a block that has written part `part` of a tile. True in the one block which then has the sum of
 // all parts at `out`, where the tile's first element goes; another thread of it may have written what a thread reads there.
 // `flag` is in shared memory, which the block needs for nothing else any more.
-template <int THREADS, int ROWS, int COLUMNS, class T, class Place>
+template <int THREADS, int RESIDENT, int ROWS, int COLUMNS, class T, class Place>
 __device__ __forceinline__ bool join_parts(const Joint<T>& joint, int part, T* out, int* flag, Place place) {
     const int groups = ceil_div(joint.count, joint.together), group = part / joint.together, first = group * joint.together;
     const int members = joint.count - first < joint.together ? joint.count - first : joint.together;
     unsigned* const counters = joint.counters + joint.tile * (groups + 1);
     if (!is_last_block(counters + group, members, flag)) return false;
     T* const own = joint.parts + first * joint.stride;
-    add_tiles<THREADS, ROWS, COLUMNS>(joint, groups > 1 ? own : out, own, members, joint.stride, place);
+    add_tiles<THREADS, RESIDENT, ROWS, COLUMNS>(joint, groups > 1 ? own : out, own, members, joint.stride, place);
     if (groups > 1) {
         if (!is_last_block(counters + groups, groups, flag)) return false;
-        add_tiles<THREADS, ROWS, COLUMNS>(joint, out, joint.parts, groups, joint.together * joint.stride, place);
+        add_tiles<THREADS, RESIDENT, ROWS, COLUMNS>(joint, out, joint.parts, groups, joint.together * joint.stride, place);
     }
     __syncthreads();
     return true;

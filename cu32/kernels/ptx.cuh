@@ -60,6 +60,17 @@ __device__ __forceinline__ void cp_async_wait() {
 #endif
 }
 
+// The larger of x and 0; NaN stays NaN.
+__device__ __forceinline__ float positive(float x) {
+#if __CUDA_ARCH__ >= 800
+    float result;
+    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(result) : "f"(x));
+    return result;
+#else
+    return x < 0 ? 0 : x;
+#endif
+}
+
 // The bits of x rounded to TF32 (10 bits of mantissa), to nearest: ties to even where the device has that as one
 // instruction, from sm_90 on; ties away from zero, in two, before.
 __device__ __forceinline__ unsigned to_tf32(float x) {

@@ -122,8 +122,12 @@ struct NormalisedLeft : Rounded {
 
     __device__ __forceinline__ void left(unsigned (&bits)[4], int k) const {
         const AffineOf<float>* const by = at + k + threadIdx.x % 4;
+        float normal[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) bits[i] = factor(normalised(__uint_as_float(bits[i]), by[i / 2 * 4], slope));
+        for (int i = 0; i < 4; ++i) normal[i] = normalise(__uint_as_float(bits[i]), by[i / 2 * 4]);
+        activate(normal, slope);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) bits[i] = factor(normal[i]);
     }
     __device__ __forceinline__ void advance() {
         at += DEPTH;
@@ -138,8 +142,12 @@ struct NormalisedRight : Rounded {
 
     __device__ __forceinline__ void right(unsigned (&bits)[2], int column) const {
         const AffineOf<float> own = by[column + threadIdx.x % WARP / 4];
+        float normal[2];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) bits[i] = factor(normalised(__uint_as_float(bits[i]), own, slope));
+        for (int i = 0; i < 2; ++i) normal[i] = normalise(__uint_as_float(bits[i]), own);
+        activate(normal, slope);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) bits[i] = factor(normal[i]);
     }
 };
 

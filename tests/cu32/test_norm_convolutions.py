@@ -299,7 +299,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def normalised(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of every call for a convolution of what is to be normalised: whether its kernel did so."""
+    """Whether the kernel normalised what it read, for each call that may have it do so."""
     found: list[bool] = []
     original = NormConvolutions.batch_norm_again
 

@@ -170,7 +170,7 @@ def windows(engine: Engine) -> Results:
 
 @case(tolerance=5e-3)
 def parts(engine: Engine) -> Results:
-    """Of sums that are cut into few and into many, which the blocks that come last add."""
+    """Sums that are cut into few parts and into many, which the blocks that come last add."""
     alpha.set_float32_precision("high")
     try:
         found: list[Tensor] = []

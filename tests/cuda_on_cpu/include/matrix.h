@@ -89,6 +89,7 @@ ALPHA_SHIM void load_matrix(unsigned* elements, const void* row, const char* fil
 
 }  // namespace alpha_emulator
 
+ALPHA_SHIM float positive(float x) { return x > 0 || x != x ? x : 0.0f; }
 ALPHA_SHIM unsigned to_tf32(float x) {
     unsigned bits;
     __builtin_memcpy(&bits, &x, 4);
