@@ -23,11 +23,11 @@ from alpha.cpu.kernels.winograd_forms import Form, transposed
 from alpha.cpu.kernels.winograd_gradient import GradientSizes
 from alpha.errors import EngineError
 
-IN_BLOCK, OUT_BLOCKS = 64, (128, 64, 32)
-"""About how many channels of x and of dy a task has: its sums and their terms about fit into the L2 cache. Fewer
+IN_BLOCK, OUT_BLOCKS = 128, (128, 64, 32)
+"""About how many channels of x and of dy a task has: a slice's sums and their terms about fit into the L2 cache. Fewer
 channels of dy where there would be few tasks."""
 
-ROWS = 64
+ROWS = 32
 """About how many tiles times images are multiplied and summed at a time."""
 
 PART_UNITS = 3
@@ -159,8 +159,12 @@ class WinogradGradient(Algorithm):
         transforms: float = out_blocks * x_vectors * operations(form.b)
         transforms += in_blocks * dy_vectors * operations(transposed(form.a))
         transforms *= images * figures.transform_cycles_per_operation
-        values = min(s.tiles * s.chunk, images) * (s.in_block + out_block) + s.in_block * out_block
-        spilled = costs.spilled(2 * 4 * places * values, 4 * places * values, figures)
+        # What is transformed at a time goes to the L2 cache and back, and so do all sums.
+        values = 4 * min(s.tiles * s.chunk, images) * (s.in_block + out_block)
+        block_sums = 4 * places * s.in_block * out_block
+        kept = max(map(len, kernels.slices_of(form))) * values * len(form.b)
+        spilled = costs.spilled(2 * places * values, kept, figures)
+        spilled += costs.spilled(2 * block_sums, kept + block_sums, figures)
         transforms += out_blocks * in_blocks * planned.units * spilled
         sums = 4 * math.prod(planned.shape[1:])
         moved = costs.moved((s.parts + 1) * sums, s.parts * sums, figures)

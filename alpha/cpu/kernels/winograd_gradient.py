@@ -7,6 +7,7 @@ are a matrix product at each of a tile's places; G' and G are applied once, at t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, NARROW_WIDE_ROWS, ROWS, STORE, narrow_outer_product, outer_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
-from alpha.cpu.kernels.winograd import LINES, transformed_places
+from alpha.cpu.kernels.winograd import LINES, grouped, product, transformed_places
 from alpha.cpu.kernels.winograd_forms import FORMS, Form, Matrix, transposed
 from alpha.cpu.signatures import COMPILERS
 
@@ -60,12 +61,15 @@ class GradientSizes(NamedTuple):
     dy_image: int
 
 
-def _tile_transform(matrix: Matrix) -> Any:
+def _tile_transform(matrix: Matrix, rows_of_places: tuple[int, ...]) -> Any:
     """A function that multiplies tiles by the matrix from both sides, for ``rows`` images and ``vectors`` of channels.
 
-    ``sources`` is a table of a tile's addresses; images lie ``source_row`` bytes apart. Results go to ``target``, with
-    ``place_step`` bytes per place, ``row_step`` per image and ``panel_step`` per panel.
+    It computes some rows of places alone, one after another. ``sources`` is a table of a tile's addresses; images lie
+    ``source_row`` bytes apart. Results go to ``target``, with ``place_step`` bytes per place, ``row_step`` per image
+    and ``panel_step`` per panel.
     """
+    some = tuple(matrix[row] for row in rows_of_places)
+    read = [any(factors) for factors in transposed(some)]
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def transform(
@@ -75,19 +79,25 @@ def _tile_transform(matrix: Matrix) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             emit, side = Vectors(builder, tag), len(matrix[0])
             _, sources, source_row, target, place_step, row_step, panel_step, rows, vectors = arguments
-            starts = [emit.load_address(sources, place) for place in range(side * side)]
+            starts = [
+                [emit.load_address(sources, side * i + j) if read[i] else None for i in range(side)]
+                for j in range(side)
+            ]
             with cgutils.for_range(builder, rows, intp=I64) as row:
                 from_row = builder.mul(row.index, source_row)
                 to_row = builder.add(target, builder.mul(row.index, row_step))
                 with cgutils.for_range(builder, vectors, intp=I64) as column:
                     at = builder.add(from_row, builder.mul(column.index, integer(ISA_BYTES)))
-                    d = [[emit.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
                     panel = builder.sdiv(column.index, integer(VECTORS))
                     inside = builder.sub(column.index, builder.mul(panel, integer(VECTORS)))
                     out = builder.add(to_row, builder.mul(panel, panel_step))
                     out = builder.add(out, builder.mul(inside, integer(ISA_BYTES)))
-                    for place, value in transformed_places(emit, matrix, d):
-                        emit.store(value, builder.add(out, builder.mul(place_step, integer(place))))
+                    d = [[start and emit.load(builder.add(start, at)) for start in one] for one in starts]
+                    lines = [product(emit, some, values) for values in d]
+                    for line in zip(*lines, strict=True):
+                        for value in product(emit, matrix, line):
+                            emit.store(value, out)
+                            out = builder.add(out, place_step)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 8), codegen
@@ -127,6 +137,25 @@ def _gradient_transform(matrix: Matrix) -> Any:
     return transform
 
 
+SLICE_ROWS = 4
+"""Most rows of places per slice."""
+
+
+@lru_cache
+def slices_of(form: Form) -> tuple[tuple[int, ...], ...]:
+    """The rows of a tile's places in as few slices of about equal size as ``SLICE_ROWS`` allows.
+
+    Rows whose sums are computed together stay together.
+    """
+    most = math.ceil(len(form.b) / math.ceil(len(form.b) / SLICE_ROWS))
+    slices: list[tuple[int, ...]] = [()]
+    for group in grouped(form.b):
+        if len(slices[-1]) + len(group) > most:
+            slices.append(())
+        slices[-1] += group
+    return tuple(slices)
+
+
 class GradientTransforms(NamedTuple):
     """A form as the kernels take it: its sizes, and the addresses of its compiled functions."""
 
@@ -135,9 +164,11 @@ class GradientTransforms(NamedTuple):
     places: int
     taps: int
     """Taps along each of the filter's two axes."""
-    of_input: int
-    of_gradient: int
     of_sums: int
+    slice_rows: int
+    """Rows of places of the largest slice."""
+    slices: Any
+    """A row for some rows of places: addresses of the functions for x and for dy, the rows' number, and the rows."""
 
 
 def _of_tiles(  # type: ignore[no-untyped-def]
@@ -155,17 +186,23 @@ def _of_sums(source, place, target, tap, columns):  # type: ignore[no-untyped-de
 @lru_cache
 def _compiled(form: Form) -> tuple[GradientTransforms, list[Any]]:
     """A form's ``GradientTransforms``, and the functions, which must live as long as their addresses are used."""
-    parts = (
-        (_of_tiles, 8, "of_input", _tile_transform(form.b)),
-        (_of_tiles, 8, "of_gradient", _tile_transform(transposed(form.a))),
-        (_of_sums, 5, "of_sums", _gradient_transform(transposed(form.g))),
-    )
+    slices = slices_of(form)
+    parts: list[tuple[Callable[..., Any], int, str, Any]] = [
+        (_of_sums, 5, "of_sums", _gradient_transform(transposed(form.g)))
+    ]
+    for number, rows in enumerate(slices):
+        parts.append((_of_tiles, 8, f"of_input_{number}", _tile_transform(form.b, rows)))
+        parts.append((_of_tiles, 8, f"of_gradient_{number}", _tile_transform(transposed(form.a), rows)))
     functions = [
         called(function, f"void({', '.join(count * ['int64'])})", f"{name}_{form.name}", transform=transform)
         for function, count, name, transform in parts
     ]
-    addresses = [function.address for function in functions]
-    return GradientTransforms(form.inputs, form.results, len(form.b), form.taps, *addresses), functions
+    of_sums, *of_tiles = [function.address for function in functions]
+    most = max(map(len, slices))
+    table = np.zeros((len(slices), most + 3), np.int64)
+    for number, rows in enumerate(slices):
+        table[number, : len(rows) + 3] = *of_tiles[2 * number : 2 * number + 2], len(rows), *rows
+    return GradientTransforms(form.inputs, form.results, len(form.b), form.taps, of_sums, most, table), functions
 
 
 def transforms(form: Form) -> GradientTransforms:
@@ -180,7 +217,8 @@ def _compiler(form: Form) -> Callable[[Any], object]:
 
 
 for _form in (form for forms in FORMS.values() for form in forms.values()):
-    for _name in ("of_input", "of_gradient", "of_sums"):
+    _numbers = range(len(slices_of(_form)))
+    for _name in ("of_sums", *(f"{_side}_{_number}" for _side in ("of_input", "of_gradient") for _number in _numbers)):
         COMPILERS[f"{__name__}.{_name}_{_form.name}"] = _compiler(_form)
 
 
@@ -191,8 +229,9 @@ def sums(  # type: ignore[no-untyped-def]
     """Sums the products of transformed x and dy over each part's tiles and images.
 
     The result is (parts, groups, blocks of dy's channels, blocks of x's, places, panels, ``out_block``, panel). A task
-    is a part of a pair of blocks; its sums, and the transformed tiles that are added at a time, stay in the L2
-    cache. Tables are those of ``winograd``: ``rows_from`` of x, ``rows_to`` of dy. Returns the products computed.
+    is a part of a pair of blocks. It transforms tiles, and adds their products to the sums, a slice of places after the
+    other, so that a slice's transformed tiles and sums stay in the L2 cache. Tables are those of ``winograd``:
+    ``rows_from`` of x, ``rows_to`` of dy. Returns the products computed.
     """
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tiles = rows_to.shape[0] * sizes.tile_columns
@@ -209,8 +248,9 @@ def sums(  # type: ignore[no-untyped-def]
     x_step = panels * panel_step
     dy_step = most * dy_row + 64
     sum_panel = sizes.out_block * PANEL_BYTES
-    x_values = np.empty(places * x_step // 4 + LINES, np.float32)
-    dy_values = np.empty(places * dy_step // 4 + LINES, np.float32)
+    slices, slice_places = form.slices.shape[0], form.slice_rows * form.places
+    x_values = np.empty(slice_places * x_step // 4 + LINES, np.float32)
+    dy_values = np.empty(slice_places * dy_step // 4 + LINES, np.float32)
     nothing = np.zeros(sizes.chunk * max(sizes.x_image, sizes.dy_image) // 4 + LINES + LANES, np.float32)
     x_sources = np.empty(form.inputs * form.inputs, np.int64)
     dy_sources = np.empty(form.results * form.results, np.int64)
@@ -233,8 +273,9 @@ def sums(  # type: ignore[no-untyped-def]
         sums_at = target + task * places * panels * sum_panel
         x_to = (x_values.ctypes.data + 63) // 64 * 64
         dy_to = (dy_values.ctypes.data + 63) // 64 * 64
-        begin = part * units // sizes.parts
-        for unit in range(begin, (part + 1) * units // sizes.parts):
+        begin, end = part * units // sizes.parts, (part + 1) * units // sizes.parts
+        for step in range(slices * begin, slices * end):
+            unit, number = step // slices, step % slices
             first_tile = unit // chunks * sizes.tiles
             last_tile = min(first_tile + sizes.tiles, tiles)
             first = unit % chunks * sizes.chunk
@@ -259,7 +300,7 @@ def sums(  # type: ignore[no-untyped-def]
                         )
                 done_rows = (tile - first_tile) * count
                 call(
-                    form.of_input,
+                    form.slices[number, 0],
                     (
                         x_sources.ctypes.data,
                         sizes.x_image,
@@ -272,7 +313,7 @@ def sums(  # type: ignore[no-untyped-def]
                     ),
                 )
                 call(
-                    form.of_gradient,
+                    form.slices[number, 1],
                     (
                         dy_sources.ctypes.data,
                         sizes.dy_image,
@@ -285,21 +326,22 @@ def sums(  # type: ignore[no-untyped-def]
                     ),
                 )
             mode = STORE if unit == begin else ADD
-            for place in range(places):
+            for index in range(form.slices[number, 2] * form.places):
+                place = form.slices[number, 3 + index // form.places] * form.places + index % form.places
                 for panel in range(whole_panels):
                     outer_product(
-                        tag, height, TILE_BYTES, dy_to + place * dy_step, no_offset.ctypes.data,
-                        x_to + place * x_step + panel * panel_step, no_offset.ctypes.data, 1, dy_row, PANEL_BYTES,
+                        tag, height, TILE_BYTES, dy_to + index * dy_step, no_offset.ctypes.data,
+                        x_to + index * x_step + panel * panel_step, no_offset.ctypes.data, 1, dy_row, PANEL_BYTES,
                         rows, sums_at + (place * panels + panel) * sum_panel, PANEL_BYTES, mode, 0, 0, LANES * VECTORS,
                     )  # fmt: skip
                 if whole_panels < used_panels:
                     narrow_outer_product(
-                        tag, height, NARROW_TILE_BYTES, dy_to + place * dy_step, no_offset.ctypes.data,
-                        x_to + place * x_step + whole_panels * panel_step, no_offset.ctypes.data, 1, dy_row,
+                        tag, height, NARROW_TILE_BYTES, dy_to + index * dy_step, no_offset.ctypes.data,
+                        x_to + index * x_step + whole_panels * panel_step, no_offset.ctypes.data, 1, dy_row,
                         PANEL_BYTES, rows, sums_at + (place * panels + whole_panels) * sum_panel, PANEL_BYTES, mode,
                         0, 0, LANES,
                     )  # fmt: skip
-            done += places * rows * height * width
+            done += form.slices[number, 2] * form.places * rows * height * width
     return done
 
 
