@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import call, called, compiled
+from alpha.cpu.compile import call, called, compiled, inlined
 from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
@@ -222,16 +222,36 @@ for _form in (form for forms in FORMS.values() for form in forms.values()):
         COMPILERS[f"{__name__}.{_name}_{_form.name}"] = _compiler(_form)
 
 
+@inlined
+def _filter_row(form, sizes, source, to, first):  # type: ignore[no-untyped-def]
+    """Writes an output channel's filter at ``to``, for a block of input channels from ``first`` on, from its sums."""
+    sum_panel = sizes.out_block * PANEL_BYTES
+    panels = sizes.in_block * 4 // PANEL_BYTES
+    for panel in range(panels):
+        channel = first + panel * LANES * VECTORS
+        call(
+            form.of_sums,
+            (
+                source + panel * sum_panel,
+                panels * sum_panel,
+                to + channel * 4,
+                sizes.in_channels * 4,
+                sizes.in_channels - channel,
+            ),
+        )
+
+
 @compiled
 def sums(  # type: ignore[no-untyped-def]
-    share, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
+    share, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target, dw
 ):
     """Sums the products of transformed x and dy over each part's tiles and images.
 
     The result is (parts, groups, blocks of dy's channels, blocks of x's, places, panels, ``out_block``, panel). A task
     is a part of a pair of blocks. It transforms tiles, and adds their products to the sums, a slice of places after the
     other, so that a slice's transformed tiles and sums stay in the L2 cache. Tables are those of ``winograd``:
-    ``rows_from`` of x, ``rows_to`` of dy. Returns the products computed.
+    ``rows_from`` of x, ``rows_to`` of dy. If there is one part, nothing is written to ``target``: a task's sums stay in
+    the caches, and become filters (OC, taps, IC) at ``dw``. Returns the products computed.
     """
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tiles = rows_to.shape[0] * sizes.tile_columns
@@ -251,6 +271,9 @@ def sums(  # type: ignore[no-untyped-def]
     slices, slice_places = form.slices.shape[0], form.slice_rows * form.places
     x_values = np.empty(slice_places * x_step // 4 + LINES, np.float32)
     dy_values = np.empty(slice_places * dy_step // 4 + LINES, np.float32)
+    block_bytes = places * panels * sum_panel
+    whole = sizes.parts == 1
+    block_sums = np.empty(block_bytes // 4 + LINES if whole else 1, np.float32)
     nothing = np.zeros(sizes.chunk * max(sizes.x_image, sizes.dy_image) // 4 + LINES + LANES, np.float32)
     x_sources = np.empty(form.inputs * form.inputs, np.int64)
     dy_sources = np.empty(form.results * form.results, np.int64)
@@ -270,7 +293,7 @@ def sums(  # type: ignore[no-untyped-def]
         whole_panels = (width * 4 + PANEL_BYTES - ISA_BYTES - 1) // PANEL_BYTES  # except a last one of one vector
         x_at = x + (group * sizes.in_channels + first_in) * 4
         dy_at = dy + (group * sizes.out_channels + first_out) * 4
-        sums_at = target + task * places * panels * sum_panel
+        sums_at = (block_sums.ctypes.data + 63) // 64 * 64 if whole else target + task * block_bytes
         x_to = (x_values.ctypes.data + 63) // 64 * 64
         dy_to = (dy_values.ctypes.data + 63) // 64 * 64
         begin, end = part * units // sizes.parts, (part + 1) * units // sizes.parts
@@ -342,18 +365,18 @@ def sums(  # type: ignore[no-untyped-def]
                         0, 0, LANES,
                     )  # fmt: skip
             done += form.slices[number, 2] * form.places * rows * height * width
+        for row in range(height if whole else 0):
+            to = dw + (group * sizes.out_channels + first_out + row) * form.taps * form.taps * sizes.in_channels * 4
+            _filter_row(form, sizes, sums_at + row * PANEL_BYTES, to, first_in)
     return done
 
 
 @compiled
 def filters(share, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def]
-    """Computes the filter's gradient (OC, taps, IC) from one part's ``sums``. A task is an output channel."""
+    """Computes the filter's gradient (OC, taps, IC) from the parts' total. A task is an output channel."""
     out_blocks = (sizes.out_channels + sizes.out_block - 1) // sizes.out_block
     in_blocks = (sizes.in_channels + sizes.in_block - 1) // sizes.in_block
-    panels = sizes.in_block * 4 // PANEL_BYTES
-    sum_panel = sizes.out_block * PANEL_BYTES
-    block_bytes = form.places * form.places * panels * sum_panel
-    taps = form.taps * form.taps
+    block_bytes = form.places * form.places * sizes.in_block * 4 * sizes.out_block
     while True:
         task = draw_task(share, sizes.groups * sizes.out_channels)
         if task >= sizes.groups * sizes.out_channels:
@@ -361,18 +384,9 @@ def filters(share, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def
         group = task // sizes.out_channels
         out_block = task % sizes.out_channels // sizes.out_block
         row = task % sizes.out_channels - out_block * sizes.out_block
+        to = dw + task * form.taps * form.taps * sizes.in_channels * 4
         for in_block in range(in_blocks):
-            at = source + ((group * out_blocks + out_block) * in_blocks + in_block) * block_bytes + row * PANEL_BYTES
-            for panel in range(panels):
-                channel = in_block * sizes.in_block + panel * LANES * VECTORS
-                call(
-                    form.of_sums,
-                    (
-                        at + panel * sum_panel,
-                        panels * sum_panel,
-                        dw + (task * taps * sizes.in_channels + channel) * 4,
-                        sizes.in_channels * 4,
-                        sizes.in_channels - channel,
-                    ),
-                )
+            block = (group * out_blocks + out_block) * in_blocks + in_block
+            at = source + block * block_bytes + row * PANEL_BYTES
+            _filter_row(form, sizes, at, to, in_block * sizes.in_block)
     return 0
