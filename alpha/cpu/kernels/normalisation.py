@@ -13,6 +13,7 @@ import numpy as np
 
 from alpha.cpu.compile import compiled
 from alpha.cpu.job_slot import draw_task
+from alpha.cpu.kernels import row_sums
 
 BLOCK = 64
 """Rows summed in the array's own dtype."""
@@ -25,7 +26,7 @@ PLAIN, MASK_X, MASK_Y = 0, 1, 2
 def statistics(share, x, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's (mean, sum of squared deviations) over task t's rows."""
     rows, channels = x.shape
-    tasks = partial.shape[0]
+    tasks, row, zero = partial.shape[0], channels * x.itemsize, x.dtype.type(0)
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     shift = np.empty(channels, x.dtype)
@@ -40,13 +41,10 @@ def statistics(share, x, partial):  # type: ignore[no-untyped-def]
         for c in range(channels):
             shift[c] = x[first, c]
         for start in range(first, last, BLOCK):
-            s[:] = 0
-            q[:] = 0
-            for r in range(start, min(start + BLOCK, last)):
-                for c in range(channels):
-                    d = x[r, c] - shift[c]
-                    s[c] += d
-                    q[c] += d * d
+            row_sums.deviation_sums(
+                zero, zero, min(BLOCK, last - start), channels, (x.ctypes.data + start * row, 0, 0), 0,
+                (shift.ctypes.data, 0, 0), s.ctypes.data, q.ctypes.data,
+            )  # fmt: skip
             for c in range(channels):
                 total[0, c] += s[c]
                 total[1, c] += q[c]
@@ -100,9 +98,9 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
     With MASK_Y, g is also written to ``masked``: it is the residual's gradient.
     """
     rows, channels = x.shape
-    tasks = partial.shape[0]
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    flat = slope == zero
+    tasks, row = partial.shape[0], channels * x.itemsize
+    flat = slope == x.dtype.type(0)
+    of_channels = mean.ctypes.data, scale.ctypes.data, shift.ctypes.data
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     while True:
@@ -113,39 +111,19 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
         total = partial[task]
         total[:] = 0
         for start in range(first, last, BLOCK):
-            s[:] = 0
-            q[:] = 0
-            for r in range(start, min(start + BLOCK, last)):
-                if mask == MASK_Y and flat:
-                    for c in range(channels):
-                        grad = dy[r, c]
-                        g = zero if y[r, c] <= zero else grad
-                        masked[r, c] = g
-                        s[c] += g
-                        q[c] += g * (x[r, c] - mean[c])
-                elif mask == MASK_Y:
-                    for c in range(channels):
-                        g = dy[r, c] * (one if y[r, c] > zero else slope)
-                        masked[r, c] = g
-                        s[c] += g
-                        q[c] += g * (x[r, c] - mean[c])
-                elif mask == MASK_X and flat:
-                    for c in range(channels):
-                        grad, v = dy[r, c], x[r, c]
-                        g = zero if v * scale[c] + shift[c] <= zero else grad
-                        s[c] += g
-                        q[c] += g * (v - mean[c])
-                elif mask == MASK_X:
-                    for c in range(channels):
-                        v = x[r, c]
-                        g = dy[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
-                        s[c] += g
-                        q[c] += g * (v - mean[c])
-                else:
-                    for c in range(channels):
-                        g = dy[r, c]
-                        s[c] += g
-                        q[c] += g * (x[r, c] - mean[c])
+            at, count = start * row, min(BLOCK, last - start)
+            read = dy.ctypes.data + at, x.ctypes.data + at, y.ctypes.data + at
+            past, sums, products = masked.ctypes.data + at, s.ctypes.data, q.ctypes.data
+            if mask == MASK_Y and flat:
+                row_sums.relu_sums_by_y(slope, slope, count, channels, read, past, of_channels, sums, products)
+            elif mask == MASK_Y:
+                row_sums.slope_sums_by_y(slope, slope, count, channels, read, past, of_channels, sums, products)
+            elif mask == MASK_X and flat:
+                row_sums.relu_sums_by_x(slope, slope, count, channels, read, past, of_channels, sums, products)
+            elif mask == MASK_X:
+                row_sums.slope_sums_by_x(slope, slope, count, channels, read, past, of_channels, sums, products)
+            else:
+                row_sums.gradient_sums(slope, slope, count, channels, read, past, of_channels, sums, products)
             for c in range(channels):
                 total[0, c] += s[c]
                 total[1, c] += q[c]
