@@ -159,12 +159,11 @@ class WinogradGradient(Algorithm):
         transforms: float = out_blocks * x_vectors * operations(form.b)
         transforms += in_blocks * dy_vectors * operations(transposed(form.a))
         transforms *= images * figures.transform_cycles_per_operation
-        # What is transformed at a time goes to the L2 cache and back, and so do all sums.
+        # Sums are read and written one after another: the processor fetches them ahead of the products.
         values = 4 * min(s.tiles * s.chunk, images) * (s.in_block + out_block)
         block_sums = 4 * places * s.in_block * out_block
         kept = max(map(len, kernels.slices_of(form))) * values * len(form.b)
         spilled = costs.spilled(2 * places * values, kept, figures)
-        spilled += costs.spilled(2 * block_sums, kept + block_sums, figures)
         transforms += out_blocks * in_blocks * planned.units * spilled
         sums = 4 * math.prod(planned.shape[1:])
         moved = costs.moved((s.parts + 1) * sums, s.parts * sums, figures)
