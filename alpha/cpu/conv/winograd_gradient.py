@@ -23,11 +23,11 @@ from alpha.cpu.kernels.winograd_forms import Form, transposed
 from alpha.cpu.kernels.winograd_gradient import GradientSizes
 from alpha.errors import EngineError
 
-IN_BLOCK, OUT_BLOCKS = 64, (128, 64, 32)
-"""About how many channels of x and of dy a task has: its sums and their terms about fit into the L2 cache. Fewer
+IN_BLOCK, OUT_BLOCKS = 128, (128, 64, 32)
+"""About how many channels of x and of dy a task has: a slice's sums and their terms about fit into the L2 cache. Fewer
 channels of dy where there would be few tasks."""
 
-ROWS = 64
+ROWS = 32
 """About how many tiles times images are multiplied and summed at a time."""
 
 PART_UNITS = 3
@@ -159,11 +159,16 @@ class WinogradGradient(Algorithm):
         transforms: float = out_blocks * x_vectors * operations(form.b)
         transforms += in_blocks * dy_vectors * operations(transposed(form.a))
         transforms *= images * figures.transform_cycles_per_operation
-        values = min(s.tiles * s.chunk, images) * (s.in_block + out_block) + s.in_block * out_block
-        spilled = costs.spilled(2 * 4 * places * values, 4 * places * values, figures)
+        # Sums are read and written one after another: the processor fetches them ahead of the products.
+        values = 4 * min(s.tiles * s.chunk, images) * (s.in_block + out_block)
+        block_sums = 4 * places * s.in_block * out_block
+        kept = max(map(len, kernels.slices_of(form))) * values * len(form.b)
+        spilled = costs.spilled(2 * places * values, kept, figures)
         transforms += out_blocks * in_blocks * planned.units * spilled
         sums = 4 * math.prod(planned.shape[1:])
         moved = costs.moved((s.parts + 1) * sums, s.parts * sums, figures)
+        if s.parts == 1:
+            moved = costs.moved(2 * sums, block_sums, figures)
         inverse = s.out_channels * x_vectors * operations(transposed(form.g)) * figures.transform_cycles_per_operation
         return s.groups * (products + transforms + inverse + moved) + figures.launch_cycles
 
@@ -173,17 +178,23 @@ class WinogradGradient(Algorithm):
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
         planned = plan(problem, self.results)
-        form = kernels.transforms(planned.form)
-        sums = engine.empty(planned.shape)
-        parts = filters.parts_of(engine, sums, planned.sizes.parts)
-        macs: int = engine.launch(
-            kernels.sums, call.tag, form, planned.rows_from, planned.rows_to, planned.columns_from,
-            planned.columns_to, planned.sizes, call.source.address, call.other.address, parts.address,
-            tasks=planned.tasks,
-        )  # fmt: skip
-        filters.sum_parts(engine, parts, sums)
+        parts = planned.sizes.parts
+        if parts == 1:
+            return self._sum(engine, planned, call, 0)
+        sums, partial = engine.empty(planned.shape), engine.empty((parts, *planned.shape))
+        macs = self._sum(engine, planned, call, partial.address)
+        filters.sum_parts(engine, partial, sums)
         engine.launch(
-            kernels.filters, call.tag, form, planned.sizes, sums.address, call.out.address,
+            kernels.filters, call.tag, kernels.transforms(planned.form), planned.sizes, sums.address, call.out.address,
             tasks=problem.out_channels,
+        )  # fmt: skip
+        return macs
+
+    def _sum(self, engine: HostEngine, planned: GradientPlan, call: Call, target: int) -> int:
+        """Sums of parts at an address, or, of a single one, the filters; returns the products."""
+        macs: int = engine.launch(
+            kernels.sums, call.tag, kernels.transforms(planned.form), planned.rows_from, planned.rows_to,
+            planned.columns_from, planned.columns_to, planned.sizes, call.source.address, call.other.address,
+            target, call.out.address, tasks=planned.tasks,
         )  # fmt: skip
         return macs

@@ -9,6 +9,7 @@ import numpy as np
 
 from alpha.cpu.compile import compiled
 from alpha.cpu.job_slot import draw_task
+from alpha.cpu.kernels import channel_passes
 from alpha.cpu.kernels.normalisation import BLOCK
 
 
@@ -45,8 +46,8 @@ def inverse_sums(share, dy, y, residual, has_residual, offset, slope, unslope, m
     With a residual, g is also written to ``masked``: it is the residual's gradient.
     """
     rows, channels = y.shape
-    tasks = partial.shape[0]
-    zero, one = y.dtype.type(0), y.dtype.type(1)
+    tasks, row = partial.shape[0], channels * y.itemsize
+    of_channels = offset.ctypes.data, 0, 0
     s = np.empty(channels, y.dtype)
     q = np.empty(channels, y.dtype)
     while True:
@@ -57,22 +58,15 @@ def inverse_sums(share, dy, y, residual, has_residual, offset, slope, unslope, m
         total = partial[task]
         total[:] = 0
         for start in range(first, last, BLOCK):
-            s[:] = 0
-            q[:] = 0
-            for r in range(start, min(start + BLOCK, last)):
-                if has_residual:
-                    for c in range(channels):
-                        v = y[r, c]
-                        g = dy[r, c] * (one if v > zero else slope)
-                        masked[r, c] = g
-                        s[c] += g
-                        q[c] += g * (v * (one if v > zero else unslope) - residual[r, c] - offset[c])
-                else:
-                    for c in range(channels):
-                        v = y[r, c]
-                        g = dy[r, c] * (one if v > zero else slope)
-                        s[c] += g
-                        q[c] += g * (v * (one if v > zero else unslope) - offset[c])
+            at, count = start * row, min(BLOCK, last - start)
+            read = dy.ctypes.data + at, y.ctypes.data + at, residual.ctypes.data + at
+            past, sums, products = masked.ctypes.data + at, s.ctypes.data, q.ctypes.data
+            if has_residual:
+                channel_passes.inverse_sums_past_residual(
+                    slope, unslope, count, channels, read, past, of_channels, sums, products
+                )
+            else:
+                channel_passes.inverse_sums(slope, unslope, count, channels, read, past, of_channels, sums, products)
             for c in range(channels):
                 total[0, c] += s[c]
                 total[1, c] += q[c]
@@ -82,20 +76,15 @@ def inverse_sums(share, dy, y, residual, has_residual, offset, slope, unslope, m
 def inverse_apply(share, dy, y, residual, has_residual, offset, slope, unslope, a, b, d, dx):  # type: ignore[no-untyped-def]
     """dx = a * g + b * t + d, g and t as for ``inverse_sums``."""
     rows, channels = y.shape
-    tasks = (rows + BLOCK - 1) // BLOCK
-    zero, one = y.dtype.type(0), y.dtype.type(1)
+    tasks, row = (rows + BLOCK - 1) // BLOCK, channels * y.itemsize
+    of_channels = offset.ctypes.data, a.ctypes.data, b.ctypes.data, d.ctypes.data
     while True:
         task = draw_task(share, tasks)
         if task >= tasks:
             break
-        for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
-            if has_residual:
-                for c in range(channels):
-                    v = y[r, c]
-                    t = v * (one if v > zero else unslope) - residual[r, c] - offset[c]
-                    dx[r, c] = a[c] * (dy[r, c] * (one if v > zero else slope)) + b[c] * t + d[c]
-            else:
-                for c in range(channels):
-                    v = y[r, c]
-                    t = v * (one if v > zero else unslope) - offset[c]
-                    dx[r, c] = a[c] * (dy[r, c] * (one if v > zero else slope)) + b[c] * t + d[c]
+        at, count = task * BLOCK * row, min(BLOCK, rows - task * BLOCK)
+        read, to = (dy.ctypes.data + at, y.ctypes.data + at, residual.ctypes.data + at), dx.ctypes.data + at
+        if has_residual:
+            channel_passes.inverse_gradient_past_residual(slope, unslope, count, channels, read, to, of_channels, 0, 0)
+        else:
+            channel_passes.inverse_gradient(slope, unslope, count, channels, read, to, of_channels, 0, 0)

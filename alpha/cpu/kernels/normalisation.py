@@ -13,6 +13,7 @@ import numpy as np
 
 from alpha.cpu.compile import compiled
 from alpha.cpu.job_slot import draw_task
+from alpha.cpu.kernels import channel_passes
 
 BLOCK = 64
 """Rows summed in the array's own dtype."""
@@ -25,7 +26,7 @@ PLAIN, MASK_X, MASK_Y = 0, 1, 2
 def statistics(share, x, partial):  # type: ignore[no-untyped-def]
     """partial[t] = each channel's (mean, sum of squared deviations) over task t's rows."""
     rows, channels = x.shape
-    tasks = partial.shape[0]
+    tasks, row, zero = partial.shape[0], channels * x.itemsize, x.dtype.type(0)
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     shift = np.empty(channels, x.dtype)
@@ -40,13 +41,10 @@ def statistics(share, x, partial):  # type: ignore[no-untyped-def]
         for c in range(channels):
             shift[c] = x[first, c]
         for start in range(first, last, BLOCK):
-            s[:] = 0
-            q[:] = 0
-            for r in range(start, min(start + BLOCK, last)):
-                for c in range(channels):
-                    d = x[r, c] - shift[c]
-                    s[c] += d
-                    q[c] += d * d
+            channel_passes.deviation_sums(
+                zero, zero, min(BLOCK, last - start), channels, (x.ctypes.data + start * row, 0, 0), 0,
+                (shift.ctypes.data, 0, 0), s.ctypes.data, q.ctypes.data,
+            )  # fmt: skip
             for c in range(channels):
                 total[0, c] += s[c]
                 total[1, c] += q[c]
@@ -61,36 +59,27 @@ def statistics(share, x, partial):  # type: ignore[no-untyped-def]
 def apply(share, x, scale, shift, residual, has_residual, slope, has_slope, y):  # type: ignore[no-untyped-def]
     """y = act(x * scale + shift + residual)."""
     rows, channels = x.shape
-    tasks = (rows + BLOCK - 1) // BLOCK
-    zero = x.dtype.type(0)
-    flat = slope == zero
+    tasks, row = (rows + BLOCK - 1) // BLOCK, channels * x.itemsize
+    flat = slope == x.dtype.type(0)
+    of_channels = scale.ctypes.data, shift.ctypes.data
     while True:
         task = draw_task(share, tasks)
         if task >= tasks:
             break
-        for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
-            if has_residual and has_slope and flat:
-                for c in range(channels):
-                    v = x[r, c] * scale[c] + shift[c] + residual[r, c]
-                    y[r, c] = zero if v < zero else v
-            elif has_residual and has_slope:
-                for c in range(channels):
-                    v = x[r, c] * scale[c] + shift[c] + residual[r, c]
-                    y[r, c] = v if v > zero else v * slope
-            elif has_residual:
-                for c in range(channels):
-                    y[r, c] = x[r, c] * scale[c] + shift[c] + residual[r, c]
-            elif has_slope and flat:
-                for c in range(channels):
-                    v = x[r, c] * scale[c] + shift[c]
-                    y[r, c] = zero if v < zero else v
-            elif has_slope:
-                for c in range(channels):
-                    v = x[r, c] * scale[c] + shift[c]
-                    y[r, c] = v if v > zero else v * slope
-            else:
-                for c in range(channels):
-                    y[r, c] = x[r, c] * scale[c] + shift[c]
+        at, count = task * BLOCK * row, min(BLOCK, rows - task * BLOCK)
+        read, to = (x.ctypes.data + at, residual.ctypes.data + at), y.ctypes.data + at
+        if has_residual and has_slope and flat:
+            channel_passes.relu_residual(slope, slope, count, channels, read, to, of_channels, 0, 0)
+        elif has_residual and has_slope:
+            channel_passes.leaky_relu_residual(slope, slope, count, channels, read, to, of_channels, 0, 0)
+        elif has_residual:
+            channel_passes.normalised_residual(slope, slope, count, channels, read, to, of_channels, 0, 0)
+        elif has_slope and flat:
+            channel_passes.relu(slope, slope, count, channels, read, to, of_channels, 0, 0)
+        elif has_slope:
+            channel_passes.leaky_relu(slope, slope, count, channels, read, to, of_channels, 0, 0)
+        else:
+            channel_passes.normalised(slope, slope, count, channels, read, to, of_channels, 0, 0)
 
 
 @compiled
@@ -100,9 +89,9 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
     With MASK_Y, g is also written to ``masked``: it is the residual's gradient.
     """
     rows, channels = x.shape
-    tasks = partial.shape[0]
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    flat = slope == zero
+    tasks, row = partial.shape[0], channels * x.itemsize
+    flat = slope == x.dtype.type(0)
+    of_channels = mean.ctypes.data, scale.ctypes.data, shift.ctypes.data
     s = np.empty(channels, x.dtype)
     q = np.empty(channels, x.dtype)
     while True:
@@ -113,39 +102,19 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
         total = partial[task]
         total[:] = 0
         for start in range(first, last, BLOCK):
-            s[:] = 0
-            q[:] = 0
-            for r in range(start, min(start + BLOCK, last)):
-                if mask == MASK_Y and flat:
-                    for c in range(channels):
-                        grad = dy[r, c]
-                        g = zero if y[r, c] <= zero else grad
-                        masked[r, c] = g
-                        s[c] += g
-                        q[c] += g * (x[r, c] - mean[c])
-                elif mask == MASK_Y:
-                    for c in range(channels):
-                        g = dy[r, c] * (one if y[r, c] > zero else slope)
-                        masked[r, c] = g
-                        s[c] += g
-                        q[c] += g * (x[r, c] - mean[c])
-                elif mask == MASK_X and flat:
-                    for c in range(channels):
-                        grad, v = dy[r, c], x[r, c]
-                        g = zero if v * scale[c] + shift[c] <= zero else grad
-                        s[c] += g
-                        q[c] += g * (v - mean[c])
-                elif mask == MASK_X:
-                    for c in range(channels):
-                        v = x[r, c]
-                        g = dy[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
-                        s[c] += g
-                        q[c] += g * (v - mean[c])
-                else:
-                    for c in range(channels):
-                        g = dy[r, c]
-                        s[c] += g
-                        q[c] += g * (x[r, c] - mean[c])
+            at, count = start * row, min(BLOCK, last - start)
+            read = dy.ctypes.data + at, x.ctypes.data + at, y.ctypes.data + at
+            past, sums, products = masked.ctypes.data + at, s.ctypes.data, q.ctypes.data
+            if mask == MASK_Y and flat:
+                channel_passes.relu_sums_by_y(slope, slope, count, channels, read, past, of_channels, sums, products)
+            elif mask == MASK_Y:
+                channel_passes.slope_sums_by_y(slope, slope, count, channels, read, past, of_channels, sums, products)
+            elif mask == MASK_X and flat:
+                channel_passes.relu_sums_by_x(slope, slope, count, channels, read, past, of_channels, sums, products)
+            elif mask == MASK_X:
+                channel_passes.slope_sums_by_x(slope, slope, count, channels, read, past, of_channels, sums, products)
+            else:
+                channel_passes.gradient_sums(slope, slope, count, channels, read, past, of_channels, sums, products)
             for c in range(channels):
                 total[0, c] += s[c]
                 total[1, c] += q[c]
@@ -155,27 +124,23 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
 def grad_apply(share, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # type: ignore[no-untyped-def]
     """dx = a * g + b * (x - mean) + d, g past the activation's mask from scale * x + shift where ``masked``."""
     rows, channels = x.shape
-    tasks = (rows + BLOCK - 1) // BLOCK
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    flat = slope == zero
+    tasks, row = (rows + BLOCK - 1) // BLOCK, channels * x.itemsize
+    flat = slope == x.dtype.type(0)
+    of_channels = (
+        mean.ctypes.data, scale.ctypes.data, shift.ctypes.data, a.ctypes.data, b.ctypes.data, d.ctypes.data
+    )  # fmt: skip
     while True:
         task = draw_task(share, tasks)
         if task >= tasks:
             break
-        for r in range(task * BLOCK, min((task + 1) * BLOCK, rows)):
-            if masked and flat:
-                for c in range(channels):
-                    grad, v = g[r, c], x[r, c]
-                    past = zero if v * scale[c] + shift[c] <= zero else grad
-                    dx[r, c] = a[c] * past + b[c] * (v - mean[c]) + d[c]
-            elif masked:
-                for c in range(channels):
-                    v = x[r, c]
-                    past = g[r, c] * (one if v * scale[c] + shift[c] > zero else slope)
-                    dx[r, c] = a[c] * past + b[c] * (v - mean[c]) + d[c]
-            else:
-                for c in range(channels):
-                    dx[r, c] = a[c] * g[r, c] + b[c] * (x[r, c] - mean[c]) + d[c]
+        at, count = task * BLOCK * row, min(BLOCK, rows - task * BLOCK)
+        read, to = (g.ctypes.data + at, x.ctypes.data + at), dx.ctypes.data + at
+        if masked and flat:
+            channel_passes.relu_gradient(slope, slope, count, channels, read, to, of_channels, 0, 0)
+        elif masked:
+            channel_passes.leaky_relu_gradient(slope, slope, count, channels, read, to, of_channels, 0, 0)
+        else:
+            channel_passes.gradient(slope, slope, count, channels, read, to, of_channels, 0, 0)
 
 
 @compiled

@@ -88,7 +88,7 @@ def _mirrored(first: Sequence[float], second: Sequence[float]) -> bool:
     return all(abs(a) == abs(b) for a, b in pairs) and 0 < sum(a == b for a, b in pairs) < len(pairs)
 
 
-def _grouped(rows: Sequence[Sequence[float]]) -> list[tuple[int, ...]]:
+def grouped(rows: Sequence[Sequence[float]]) -> list[tuple[int, ...]]:
     """The rows' indices, alone or, where neighbours are mirrored, in pairs."""
     groups: list[tuple[int, ...]] = []
     i = 0
@@ -105,12 +105,12 @@ def _halves(first: Sequence[float], second: Sequence[float]) -> tuple[list[float
     return [a if a == b else 0 for a, b in pairs], [a if a != b else 0 for a, b in pairs]
 
 
-def _product(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
+def product(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[Any]:
     """Emits matrix * values; of mirrored rows or columns it computes two halves, and their sum and difference."""
     builder = vectors.builder
     columns, wholes = [], []
     turned = transposed(matrix)
-    for group in _grouped(turned):
+    for group in grouped(turned):
         if len(group) == 1:
             columns.append(list(turned[group[0]]))
             wholes.append(values[group[0]])
@@ -119,7 +119,7 @@ def _product(vectors: Vectors, matrix: Matrix, values: Sequence[Any]) -> list[An
             columns += _halves(*(turned[i] for i in group))
             wholes += [builder.fadd(first, second), builder.fsub(first, second)]
     rows, results = list(zip(*columns, strict=True)), []
-    for group in _grouped(rows):
+    for group in grouped(rows):
         if len(group) == 1:
             results.append(_combination(vectors, rows[group[0]], wholes))
         else:
@@ -150,15 +150,15 @@ class _Counting:
 def operations(matrix: Matrix) -> int:
     """How many operations on vectors the transform of a tile by a matrix takes, with its loads and stores."""
     size, made, counting = len(matrix[0]), len(matrix), _Counting()
-    _product(counting, matrix, [0] * size)  # type: ignore[arg-type]
+    product(counting, matrix, [0] * size)  # type: ignore[arg-type]
     return size**2 + counting.operations * (size + made) + made**2
 
 
 def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]) -> Iterator[tuple[int, Any]]:
     """Emits the matrix times each row, then times each column; yields places and values, column after column."""
-    rows = [_product(vectors, matrix, row) for row in values]
+    rows = [product(vectors, matrix, row) for row in values]
     for j in range(len(matrix)):
-        for i, value in enumerate(_product(vectors, matrix, [row[j] for row in rows])):
+        for i, value in enumerate(product(vectors, matrix, [row[j] for row in rows])):
             yield i * len(matrix) + j, value
 
 
@@ -227,14 +227,14 @@ def _results(vectors: Vectors, matrix: Matrix, place: Any, step: Any) -> list[An
     builder, side = vectors.builder, len(matrix)
     columns = transposed(matrix)
     totals: list[Any] = [None] * (side * side)
-    for group in _grouped(columns):
+    for group in grouped(columns):
         lines = []
         for _ in group:
             row = []
             for _ in columns:
                 row.append(vectors.load(place))
                 place = builder.add(place, step)
-            lines.append(_product(vectors, matrix, row))
+            lines.append(product(vectors, matrix, row))
         parts: list[Sequence[float]] = [columns[group[0]]]
         if len(lines) == 2:
             parts = list(_halves(*(columns[i] for i in group)))

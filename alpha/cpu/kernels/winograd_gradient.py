@@ -7,6 +7,7 @@ are a matrix product at each of a tile's places; G' and G are applied once, at t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,13 +18,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.compile import call, called, compiled
+from alpha.cpu.compile import call, called, compiled, inlined
 from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, NARROW_WIDE_ROWS, ROWS, STORE, narrow_outer_product, outer_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
-from alpha.cpu.kernels.winograd import LINES, transformed_places
+from alpha.cpu.kernels.winograd import LINES, grouped, product, transformed_places
 from alpha.cpu.kernels.winograd_forms import FORMS, Form, Matrix, transposed
 from alpha.cpu.signatures import COMPILERS
 
@@ -60,12 +61,15 @@ class GradientSizes(NamedTuple):
     dy_image: int
 
 
-def _tile_transform(matrix: Matrix) -> Any:
+def _tile_transform(matrix: Matrix, rows_of_places: tuple[int, ...]) -> Any:
     """A function that multiplies tiles by the matrix from both sides, for ``rows`` images and ``vectors`` of channels.
 
-    ``sources`` is a table of a tile's addresses; images lie ``source_row`` bytes apart. Results go to ``target``, with
-    ``place_step`` bytes per place, ``row_step`` per image and ``panel_step`` per panel.
+    It computes some rows of places alone, one after another. ``sources`` is a table of a tile's addresses; images lie
+    ``source_row`` bytes apart. Results go to ``target``, with ``place_step`` bytes per place, ``row_step`` per image
+    and ``panel_step`` per panel.
     """
+    some = tuple(matrix[row] for row in rows_of_places)
+    read = [any(factors) for factors in transposed(some)]
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def transform(
@@ -75,19 +79,25 @@ def _tile_transform(matrix: Matrix) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             emit, side = Vectors(builder, tag), len(matrix[0])
             _, sources, source_row, target, place_step, row_step, panel_step, rows, vectors = arguments
-            starts = [emit.load_address(sources, place) for place in range(side * side)]
+            starts = [
+                [emit.load_address(sources, side * i + j) if read[i] else None for i in range(side)]
+                for j in range(side)
+            ]
             with cgutils.for_range(builder, rows, intp=I64) as row:
                 from_row = builder.mul(row.index, source_row)
                 to_row = builder.add(target, builder.mul(row.index, row_step))
                 with cgutils.for_range(builder, vectors, intp=I64) as column:
                     at = builder.add(from_row, builder.mul(column.index, integer(ISA_BYTES)))
-                    d = [[emit.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
                     panel = builder.sdiv(column.index, integer(VECTORS))
                     inside = builder.sub(column.index, builder.mul(panel, integer(VECTORS)))
                     out = builder.add(to_row, builder.mul(panel, panel_step))
                     out = builder.add(out, builder.mul(inside, integer(ISA_BYTES)))
-                    for place, value in transformed_places(emit, matrix, d):
-                        emit.store(value, builder.add(out, builder.mul(place_step, integer(place))))
+                    d = [[start and emit.load(builder.add(start, at)) for start in one] for one in starts]
+                    lines = [product(emit, some, values) for values in d]
+                    for line in zip(*lines, strict=True):
+                        for value in product(emit, matrix, line):
+                            emit.store(value, out)
+                            out = builder.add(out, place_step)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 8), codegen
@@ -127,6 +137,25 @@ def _gradient_transform(matrix: Matrix) -> Any:
     return transform
 
 
+SLICE_ROWS = 4
+"""Most rows of places per slice."""
+
+
+@lru_cache
+def slices_of(form: Form) -> tuple[tuple[int, ...], ...]:
+    """The rows of a tile's places in as few slices of about equal size as ``SLICE_ROWS`` allows.
+
+    Rows whose sums are computed together stay together.
+    """
+    most = math.ceil(len(form.b) / math.ceil(len(form.b) / SLICE_ROWS))
+    slices: list[tuple[int, ...]] = [()]
+    for group in grouped(form.b):
+        if len(slices[-1]) + len(group) > most:
+            slices.append(())
+        slices[-1] += group
+    return tuple(slices)
+
+
 class GradientTransforms(NamedTuple):
     """A form as the kernels take it: its sizes, and the addresses of its compiled functions."""
 
@@ -135,9 +164,11 @@ class GradientTransforms(NamedTuple):
     places: int
     taps: int
     """Taps along each of the filter's two axes."""
-    of_input: int
-    of_gradient: int
     of_sums: int
+    slice_rows: int
+    """Rows of places of the largest slice."""
+    slices: Any
+    """A row for some rows of places: addresses of the functions for x and for dy, the rows' number, and the rows."""
 
 
 def _of_tiles(  # type: ignore[no-untyped-def]
@@ -155,17 +186,23 @@ def _of_sums(source, place, target, tap, columns):  # type: ignore[no-untyped-de
 @lru_cache
 def _compiled(form: Form) -> tuple[GradientTransforms, list[Any]]:
     """A form's ``GradientTransforms``, and the functions, which must live as long as their addresses are used."""
-    parts = (
-        (_of_tiles, 8, "of_input", _tile_transform(form.b)),
-        (_of_tiles, 8, "of_gradient", _tile_transform(transposed(form.a))),
-        (_of_sums, 5, "of_sums", _gradient_transform(transposed(form.g))),
-    )
+    slices = slices_of(form)
+    parts: list[tuple[Callable[..., Any], int, str, Any]] = [
+        (_of_sums, 5, "of_sums", _gradient_transform(transposed(form.g)))
+    ]
+    for number, rows in enumerate(slices):
+        parts.append((_of_tiles, 8, f"of_input_{number}", _tile_transform(form.b, rows)))
+        parts.append((_of_tiles, 8, f"of_gradient_{number}", _tile_transform(transposed(form.a), rows)))
     functions = [
         called(function, f"void({', '.join(count * ['int64'])})", f"{name}_{form.name}", transform=transform)
         for function, count, name, transform in parts
     ]
-    addresses = [function.address for function in functions]
-    return GradientTransforms(form.inputs, form.results, len(form.b), form.taps, *addresses), functions
+    of_sums, *of_tiles = [function.address for function in functions]
+    most = max(map(len, slices))
+    table = np.zeros((len(slices), most + 3), np.int64)
+    for number, rows in enumerate(slices):
+        table[number, : len(rows) + 3] = *of_tiles[2 * number : 2 * number + 2], len(rows), *rows
+    return GradientTransforms(form.inputs, form.results, len(form.b), form.taps, of_sums, most, table), functions
 
 
 def transforms(form: Form) -> GradientTransforms:
@@ -180,19 +217,41 @@ def _compiler(form: Form) -> Callable[[Any], object]:
 
 
 for _form in (form for forms in FORMS.values() for form in forms.values()):
-    for _name in ("of_input", "of_gradient", "of_sums"):
+    _numbers = range(len(slices_of(_form)))
+    for _name in ("of_sums", *(f"{_side}_{_number}" for _side in ("of_input", "of_gradient") for _number in _numbers)):
         COMPILERS[f"{__name__}.{_name}_{_form.name}"] = _compiler(_form)
+
+
+@inlined
+def _filter_row(form, sizes, source, to, first):  # type: ignore[no-untyped-def]
+    """Writes an output channel's filter at ``to``, for a block of input channels from ``first`` on, from its sums."""
+    sum_panel = sizes.out_block * PANEL_BYTES
+    panels = sizes.in_block * 4 // PANEL_BYTES
+    for panel in range(panels):
+        channel = first + panel * LANES * VECTORS
+        call(
+            form.of_sums,
+            (
+                source + panel * sum_panel,
+                panels * sum_panel,
+                to + channel * 4,
+                sizes.in_channels * 4,
+                sizes.in_channels - channel,
+            ),
+        )
 
 
 @compiled
 def sums(  # type: ignore[no-untyped-def]
-    share, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target
+    share, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, dy, target, dw
 ):
     """Sums the products of transformed x and dy over each part's tiles and images.
 
     The result is (parts, groups, blocks of dy's channels, blocks of x's, places, panels, ``out_block``, panel). A task
-    is a part of a pair of blocks; its sums, and the transformed tiles that are added at a time, stay in the L2
-    cache. Tables are those of ``winograd``: ``rows_from`` of x, ``rows_to`` of dy. Returns the products computed.
+    is a part of a pair of blocks. It transforms tiles, and adds their products to the sums, a slice of places after the
+    other, so that a slice's transformed tiles and sums stay in the L2 cache. Tables are those of ``winograd``:
+    ``rows_from`` of x, ``rows_to`` of dy. If there is one part, nothing is written to ``target``: a task's sums stay in
+    the caches, and become filters (OC, taps, IC) at ``dw``. Returns the products computed.
     """
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tiles = rows_to.shape[0] * sizes.tile_columns
@@ -209,8 +268,12 @@ def sums(  # type: ignore[no-untyped-def]
     x_step = panels * panel_step
     dy_step = most * dy_row + 64
     sum_panel = sizes.out_block * PANEL_BYTES
-    x_values = np.empty(places * x_step // 4 + LINES, np.float32)
-    dy_values = np.empty(places * dy_step // 4 + LINES, np.float32)
+    slices, slice_places = form.slices.shape[0], form.slice_rows * form.places
+    x_values = np.empty(slice_places * x_step // 4 + LINES, np.float32)
+    dy_values = np.empty(slice_places * dy_step // 4 + LINES, np.float32)
+    block_bytes = places * panels * sum_panel
+    whole = sizes.parts == 1
+    block_sums = np.empty(block_bytes // 4 + LINES if whole else 1, np.float32)
     nothing = np.zeros(sizes.chunk * max(sizes.x_image, sizes.dy_image) // 4 + LINES + LANES, np.float32)
     x_sources = np.empty(form.inputs * form.inputs, np.int64)
     dy_sources = np.empty(form.results * form.results, np.int64)
@@ -230,11 +293,12 @@ def sums(  # type: ignore[no-untyped-def]
         whole_panels = (width * 4 + PANEL_BYTES - ISA_BYTES - 1) // PANEL_BYTES  # except a last one of one vector
         x_at = x + (group * sizes.in_channels + first_in) * 4
         dy_at = dy + (group * sizes.out_channels + first_out) * 4
-        sums_at = target + task * places * panels * sum_panel
+        sums_at = (block_sums.ctypes.data + 63) // 64 * 64 if whole else target + task * block_bytes
         x_to = (x_values.ctypes.data + 63) // 64 * 64
         dy_to = (dy_values.ctypes.data + 63) // 64 * 64
-        begin = part * units // sizes.parts
-        for unit in range(begin, (part + 1) * units // sizes.parts):
+        begin, end = part * units // sizes.parts, (part + 1) * units // sizes.parts
+        for step in range(slices * begin, slices * end):
+            unit, number = step // slices, step % slices
             first_tile = unit // chunks * sizes.tiles
             last_tile = min(first_tile + sizes.tiles, tiles)
             first = unit % chunks * sizes.chunk
@@ -259,7 +323,7 @@ def sums(  # type: ignore[no-untyped-def]
                         )
                 done_rows = (tile - first_tile) * count
                 call(
-                    form.of_input,
+                    form.slices[number, 0],
                     (
                         x_sources.ctypes.data,
                         sizes.x_image,
@@ -272,7 +336,7 @@ def sums(  # type: ignore[no-untyped-def]
                     ),
                 )
                 call(
-                    form.of_gradient,
+                    form.slices[number, 1],
                     (
                         dy_sources.ctypes.data,
                         sizes.dy_image,
@@ -285,33 +349,34 @@ def sums(  # type: ignore[no-untyped-def]
                     ),
                 )
             mode = STORE if unit == begin else ADD
-            for place in range(places):
+            for index in range(form.slices[number, 2] * form.places):
+                place = form.slices[number, 3 + index // form.places] * form.places + index % form.places
                 for panel in range(whole_panels):
                     outer_product(
-                        tag, height, TILE_BYTES, dy_to + place * dy_step, no_offset.ctypes.data,
-                        x_to + place * x_step + panel * panel_step, no_offset.ctypes.data, 1, dy_row, PANEL_BYTES,
+                        tag, height, TILE_BYTES, dy_to + index * dy_step, no_offset.ctypes.data,
+                        x_to + index * x_step + panel * panel_step, no_offset.ctypes.data, 1, dy_row, PANEL_BYTES,
                         rows, sums_at + (place * panels + panel) * sum_panel, PANEL_BYTES, mode, 0, 0, LANES * VECTORS,
                     )  # fmt: skip
                 if whole_panels < used_panels:
                     narrow_outer_product(
-                        tag, height, NARROW_TILE_BYTES, dy_to + place * dy_step, no_offset.ctypes.data,
-                        x_to + place * x_step + whole_panels * panel_step, no_offset.ctypes.data, 1, dy_row,
+                        tag, height, NARROW_TILE_BYTES, dy_to + index * dy_step, no_offset.ctypes.data,
+                        x_to + index * x_step + whole_panels * panel_step, no_offset.ctypes.data, 1, dy_row,
                         PANEL_BYTES, rows, sums_at + (place * panels + whole_panels) * sum_panel, PANEL_BYTES, mode,
                         0, 0, LANES,
                     )  # fmt: skip
-            done += places * rows * height * width
+            done += form.slices[number, 2] * form.places * rows * height * width
+        for row in range(height if whole else 0):
+            to = dw + (group * sizes.out_channels + first_out + row) * form.taps * form.taps * sizes.in_channels * 4
+            _filter_row(form, sizes, sums_at + row * PANEL_BYTES, to, first_in)
     return done
 
 
 @compiled
 def filters(share, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def]
-    """Computes the filter's gradient (OC, taps, IC) from one part's ``sums``. A task is an output channel."""
+    """Computes the filter's gradient (OC, taps, IC) from the parts' total. A task is an output channel."""
     out_blocks = (sizes.out_channels + sizes.out_block - 1) // sizes.out_block
     in_blocks = (sizes.in_channels + sizes.in_block - 1) // sizes.in_block
-    panels = sizes.in_block * 4 // PANEL_BYTES
-    sum_panel = sizes.out_block * PANEL_BYTES
-    block_bytes = form.places * form.places * panels * sum_panel
-    taps = form.taps * form.taps
+    block_bytes = form.places * form.places * sizes.in_block * 4 * sizes.out_block
     while True:
         task = draw_task(share, sizes.groups * sizes.out_channels)
         if task >= sizes.groups * sizes.out_channels:
@@ -319,18 +384,9 @@ def filters(share, tag, form, sizes, source, dw):  # type: ignore[no-untyped-def
         group = task // sizes.out_channels
         out_block = task % sizes.out_channels // sizes.out_block
         row = task % sizes.out_channels - out_block * sizes.out_block
+        to = dw + task * form.taps * form.taps * sizes.in_channels * 4
         for in_block in range(in_blocks):
-            at = source + ((group * out_blocks + out_block) * in_blocks + in_block) * block_bytes + row * PANEL_BYTES
-            for panel in range(panels):
-                channel = in_block * sizes.in_block + panel * LANES * VECTORS
-                call(
-                    form.of_sums,
-                    (
-                        at + panel * sum_panel,
-                        panels * sum_panel,
-                        dw + (task * taps * sizes.in_channels + channel) * 4,
-                        sizes.in_channels * 4,
-                        sizes.in_channels - channel,
-                    ),
-                )
+            block = (group * out_blocks + out_block) * in_blocks + in_block
+            at = source + block * block_bytes + row * PANEL_BYTES
+            _filter_row(form, sizes, at, to, in_block * sizes.in_block)
     return 0
