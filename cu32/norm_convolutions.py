@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from alpha import bands
 from alpha.conv.problem import FORWARD, INPUT_GRAD
-from alpha.cu32.base import c_type
 from alpha.cu32.conv.endings import MeasuredEnding, PastEnding
 from alpha.cu32.conv.problem import Call
 from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias
@@ -39,7 +38,7 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         return self._measured((x, None), w, bias, geometry, groups, (running, eps))
 
     def normalises_in_convolutions(self, x: Tensor) -> bool:
-        return c_type(x.dtype) == "float" and self.remakes_batch_norm(x)
+        return self.measures_convolutions(x) and self.remakes_batch_norm(x)
 
     def conv2d_normalised(
         self,

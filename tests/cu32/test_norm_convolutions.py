@@ -343,7 +343,7 @@ def test_who_normalises(cu32: DeviceEngine, monkeypatch: pytest.MonkeyPatch) -> 
     assert found == [False] * 16
     found.clear()
     trained(cu32)
-    assert not found  # float64 has no such kernels
+    assert found == [False] * 16  # float64 has no such kernels
 
 
 def test_second_gradients_of_normalised_images(cu32: DeviceEngine, between: Callable[[], None]) -> None:

@@ -61,8 +61,8 @@ def test_the_layers_of_resnet18_keep_the_device_busy(operator: str, size: int, c
 
 
 def test_a_small_map_of_many_channels_is_split() -> None:
-    """64 tiles of 128 x 128 would leave half the multiprocessors idle."""
-    small = layer(channels=(512, 512), size=(2, 2))
+    """64 tiles of 64 x 64 would leave half the multiprocessors idle."""
+    small = layer(images=128, channels=(512, 512), size=(2, 2))
     assert plan(small, H100).parts > 1
     assert plan(replace(small, adds=True), H100).parts > 1  # who joins the parts adds them to what is there
 
