@@ -147,7 +147,7 @@ class ConvolutionOperations(DeviceEngine):
             ),
         )
         algorithm = planner.algorithm_of(plan)
-        if call.before is not None and not algorithm.normalises(plan):
+        if call.before is not None and not algorithm.normalises(self, plan):
             call = call._replace(source=self._image(self.batch_norm_again(*call.before, None)), before=None)
         return algorithm.run(self, plan, call)
 

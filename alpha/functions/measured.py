@@ -72,10 +72,10 @@ class NormalisedConv2dFunction(Function):
         if not any(self.needs[:3]):
             return None, None, None, dw
         g, found = engine.conv2d_input_grad_past(dy, w, *self._kind, (before, None))
-        if found is None:  # g is the gradient for BatchNorm's result
-            dx, dgamma, dbeta, _ = engine.batch_norm_grad(g, x, None, epilogue, state, False)
-            return dx, dgamma, dbeta, dw
         over_x = self.may_overwrite(0)
+        if found is None:  # g is the gradient for BatchNorm's result, and nobody else's
+            dx, dgamma, dbeta, _ = engine.batch_norm_remade_grad(g, x, None, epilogue, state, False, (True, over_x))
+            return dx, dgamma, dbeta, dw
         return engine.batch_norm_summed_grad(g, x, epilogue, state, found, over_x), found.weight, found.bias, dw
 
     def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
@@ -103,23 +103,24 @@ def conv2d_normalised(
     """
     x, gamma, beta, _, eps, state = given
     check_batch(x, {"weight": gamma, "bias": beta}, None)
-    stride, padding, dilation, groups = steps
-    geometry = named(
-        "conv2d",
-        Geometry.make,
-        x.shape[1:3],
-        weight.shape[1:3],
-        *convolution_steps(Given("conv2d", 2, x, weight, None, groups), stride, padding, dilation),
-    )
+    geometry, groups = kind = _kind(x, weight, None, steps)
     result: Tensor
     shape = (x.shape[0], *geometry.output, weight.shape[0])
     if math.prod(shape[:-1]) > 1 and measurement.fits(shape, x):
-        kind = geometry, groups
         result = NormalisedConv2dFunction.apply(x, gamma, beta, weight, (state, eps, slope), kind, measurement)
     else:
         y = batch_norm_of(given, None, slope)
-        result = conv2d(y, weight, None, stride, padding, dilation, groups, layout="NHWC")
+        result = conv2d(y, weight, None, *steps[:3], groups, layout="NHWC")
     return result
+
+
+def _kind(x: Tensor, weight: Tensor, bias: Tensor | None, steps: tuple[Any, Any, Any, int]) -> tuple[Geometry, int]:
+    """The geometry of a convolution, and its groups, of arguments that are checked."""
+    *others, number = steps
+    groups = number if type(number) is int else whole("conv2d", "groups", number)
+    checked = convolution_steps(Given("conv2d", 2, x, weight, bias, groups), *others)
+    geometry: Geometry = named("conv2d", Geometry.make, x.shape[1:3], weight.shape[1:3], *checked)
+    return geometry, groups
 
 
 @lowered
@@ -140,20 +141,12 @@ def conv2d_measured(
         steps: stride, padding, dilation and groups.
         measurement: what is to be measured. Its state stays None where nothing was, the running statistics as they are.
     """
-    stride, padding, dilation, number = steps
-    groups = number if type(number) is int else whole("conv2d", "groups", number)
-    geometry = named(
-        "conv2d",
-        Geometry.make,
-        input.shape[1:3],
-        weight.shape[1:3],
-        *convolution_steps(Given("conv2d", 2, input, weight, bias, groups), stride, padding, dilation),
-    )
+    geometry, groups = _kind(input, weight, bias, steps)
     result: Tensor
     shape = (input.shape[0], *geometry.output, weight.shape[0])
     measures = math.prod(shape[:-1]) > 1 and input.storage.engine.measures_convolutions(input)
     if measures and measurement.fits(shape, input):
         result = MeasuredConv2dFunction.apply(input, weight, bias, None, geometry, groups, measurement)
     else:
-        result = conv2d(input, weight, bias, stride, padding, dilation, groups, layout="NHWC")
+        result = conv2d(input, weight, bias, *steps[:3], groups, layout="NHWC")
     return result

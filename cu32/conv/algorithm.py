@@ -28,8 +28,8 @@ class Algorithm(algorithm.Algorithm[Problem]):
         ``parts``: pieces that each sum is to be cut into, where that can be chosen.
         """
 
-    def normalises(self, plan: Any) -> bool:
-        """Whether the kernel of a plan can normalise the images that it reads."""
+    def normalises(self, engine: DeviceEngine, plan: Any) -> bool:
+        """Whether the kernel of a plan can normalise the images that it reads, on the engine's device."""
         return False
 
     @abstractmethod

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from alpha.conv.problem import WEIGHT_GRAD
 from alpha.records import Normalised
 from alpha.tensor import Tensor
 
@@ -49,6 +48,6 @@ def beginning(before: Normalised | None) -> Beginning:
     return Beginning((state.mean, state.inverse_std, weight, bias), (1.0 if slope is None else slope,))
 
 
-def table_bytes(operator: str, channels: int, depth: int) -> int:
-    """Dynamic shared memory for the channels that a kernel sums over, in steps of ``depth``, and a step beyond."""
-    return 0 if operator == WEIGHT_GRAD else (-(-channels // depth) + 1) * depth * CHANNEL_BYTES
+def table_bytes(channels: int, depth: int) -> int:
+    """Dynamic shared memory for the channels that a convolution sums over, in steps of ``depth``, and a step beyond."""
+    return (-(-channels // depth) + 1) * depth * CHANNEL_BYTES

@@ -80,7 +80,7 @@ class Patches(Tiles):
     def source(self, plan: TilePlan, normalised: bool = False) -> Source:
         return _source(plan.problem.operator, plan.tile, plan.problem.wide, normalised)
 
-    def normalises(self, plan: TilePlan) -> bool:
+    def normalises(self, engine: DeviceEngine, plan: TilePlan) -> bool:
         problem: Problem = plan.problem
         return problem.group_in <= beginnings.MOST_CHANNELS
 
@@ -138,7 +138,7 @@ def _shared_bytes(tile: Tile, rows: int, wide: bool) -> int:
 def _table_bytes(problem: Problem) -> int:
     """Shared memory for what channels are normalised by, where their number lets kernels do so."""
     channels = problem.group_in if problem.forward else 0
-    return beginnings.table_bytes(problem.operator, channels, DEPTH) if 0 < channels <= beginnings.MOST_CHANNELS else 0
+    return beginnings.table_bytes(channels, DEPTH) if 0 < channels <= beginnings.MOST_CHANNELS else 0
 
 
 def _capacity(chip: Chip, tile: Tile, problem: Problem) -> int:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import tf32
+from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.conv import beginnings
 from alpha.cu32.conv.problem import Problem
@@ -19,6 +20,9 @@ from alpha.cu32.costs import Chip, Kernel, Tile, TilePlan
 
 STAGES = 3
 """Stages of panels in shared memory, which are copied while earlier ones are multiplied; the kernels say the same."""
+
+STATIC = 2048
+"""Bytes of shared memory that a block has beside its stages, at most: its rows, and the driver's own."""
 
 SHALLOWEST = 16
 """Fewest channels to sum over, and of the result, that fill half a stage and half a tile."""
@@ -98,12 +102,13 @@ class TensorCores(Tiles):
 
     def shared_bytes(self, plan: TilePlan, normalised: bool = False) -> int:
         problem: Problem = plan.problem
-        table = beginnings.table_bytes(FORWARD, problem.group_in, tf32.DEPTH) if normalised else 0
+        table = beginnings.table_bytes(problem.group_in, tf32.DEPTH) if normalised else 0
         return _shared_bytes(plan.tile) + table
 
-    def normalises(self, plan: TilePlan) -> bool:
+    def normalises(self, engine: DeviceEngine, plan: TilePlan) -> bool:
         problem: Problem = plan.problem
-        return problem.group_in <= beginnings.MOST_CHANNELS
+        room = engine.device.shared_per_block - STATIC
+        return problem.group_in <= beginnings.MOST_CHANNELS and self.shared_bytes(plan, True) <= room
 
 
 class Threefold(TensorCores):
@@ -150,5 +155,5 @@ class ThreefoldGradient(TensorCoresGradient):
     def serves(self, problem: Problem) -> bool:
         return problem.threefold and serves(problem)
 
-    def normalises(self, plan: TilePlan) -> bool:
+    def normalises(self, engine: DeviceEngine, plan: TilePlan) -> bool:
         return plan.tile != LARGE

@@ -254,7 +254,7 @@ class ThreefoldWindowGradient(WindowGradient):
     def serves(self, problem: Problem) -> bool:
         return problem.threefold and _serves(problem)
 
-    def normalises(self, plan: TilePlan) -> bool:
+    def normalises(self, engine: DeviceEngine, plan: TilePlan) -> bool:
         return True
 
 

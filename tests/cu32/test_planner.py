@@ -176,13 +176,13 @@ def test_nothing_is_faster_than_memory() -> None:
 
 
 def test_memory_for_parts_has_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 parts of 256 x 256 filters would take 144 MiB to save less than 5 % of the time."""
+    """64 parts of 256 x 256 filters would take 144 MiB to save less than 4 % of the time."""
     job = layer("weight_grad", 256, (256, 256), size=(32, 32), stride=(2, 2))
     cheap = TilesGradient().plans(job, H100)[0]
     monkeypatch.setattr(costs, "PRICE", 1 << 60)
     fast = TilesGradient().plans(job, H100)[0]
     assert 4 * cheap.parts * job.results <= 64 << 20 < 4 * fast.parts * job.results
-    assert fast.cycles <= cheap.cycles < 1.05 * fast.cycles
+    assert fast.cycles <= cheap.cycles < 1.04 * fast.cycles
 
 
 def test_tensor_cores_are_taken_where_they_are_faster() -> None:
