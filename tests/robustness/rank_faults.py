@@ -171,7 +171,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.robustness.rank_faults", description=__doc__)
     parser.add_argument("--trials", type=int, default=20, help="how often each is tried, by turns on each end's rank")
     parser.add_argument("--ranks", type=int, default=3, help="the number of ranks")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter, beside which mpiexec is")
+    parser.add_argument(
+        "--python", type=os.path.abspath, default=sys.executable, help="the interpreter, beside which mpiexec is"
+    )
     parser.add_argument("--fault", action="append", choices=tuple(FAULTS), help="try this one alone; may be repeated")
     given = parser.parse_args()
     fallen = 0
