@@ -11,7 +11,7 @@ import threading
 import weakref
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,13 +205,19 @@ class PrivatePool(MemoryPool):
             offsets, end = place(requests)
             self._owner.release_cached()  # what the work has left there, and most likely in other pieces than one
             with self._saying_for_what(end):
-                arena = Arena(*self._owner.lend(end), end, self.is_on_host)
+                with self._apart_from_work():
+                    arena = Arena(*self._owner.lend(end), end, self.is_on_host)
             self._arenas.append(arena)
         arena.follow(requests, offsets)
         return arena
 
+    def _apart_from_work(self) -> AbstractContextManager[None]:
+        """Within it the owner lends what is kept long; on the host its memory grows in one piece, and is not divided."""
+        return nullcontext() if self.is_on_host else self._owner.apart()
+
     def _borrow(self, nbytes: int) -> tuple[int, object]:
-        block, loan = self._owner.lend(nbytes)
+        with self._apart_from_work():
+            block, loan = self._owner.lend(nbytes)
         return block.address, host.memory_of(loan) if self.is_on_host else loan
 
     def lend(self, nbytes: int, collected: bool = False) -> tuple[Block, Loan]:

@@ -105,6 +105,7 @@ class Engine(ABC):
         threads: the host's threads that compute.
         finishes_images: whether loaders leave what they can of a batch to ``images_to_float``.
         has_losses_at_once: whether it has ``cross_entropy_loss``.
+        most_chained_norms: the terms that ``batch_norm_chain_again`` makes in one pass.
         capture: what notes down a step that ``alpha.graph`` is capturing on this engine, else None.
     """
 
@@ -115,6 +116,7 @@ class Engine(ABC):
     threads: int = 1
     has_losses_at_once: bool = False
     finishes_images: bool = False
+    most_chained_norms: int = 1
     capture: Capture | None = None
 
     # -- switches ------------------------------------------------------------------------------------------------
@@ -566,6 +568,17 @@ class Engine(ABC):
     def batch_norm_again(self, x: Tensor, epilogue: Epilogue, state: BatchNormState, residual: Tensor | None) -> Tensor:
         """The result of ``batch_norm`` once more, of its state and with its bits."""
         raise EngineError(f"[batch_norm] expected an engine that makes results again, got {self.name}: keep them")
+
+    def batch_norm_chain_again(self, terms: Sequence[Normalised], residual: Tensor | None) -> Tensor:
+        """``batch_norm_again`` of the first term, whose residual is that of the next one, and so on.
+
+        ``residual`` is the last one's. The results between are not kept.
+        """
+        below = residual
+        for x, epilogue, state in reversed(terms):
+            below = self.batch_norm_again(x, epilogue, state, below)
+        assert below is not None
+        return below
 
     def batch_norm_grad(
         self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool

@@ -181,7 +181,8 @@ class _Plan:
         if not self.agrees(values, bool(fitting)):
             return self.rehearse(inputs)
         if not self.inputs:
-            self.inputs = [self.engine.empty_like(x) for x in inputs]
+            with self.engine.lasting():
+                self.inputs = [self.engine.empty_like(x) for x in inputs]
         for given, captured in zip(inputs, self.inputs, strict=True):
             self.engine.copy(given, captured)
             captured.storage.touch()

@@ -80,8 +80,8 @@ def made(network: str, batch: int) -> tuple[Any, Any, Any, Any]:
 
 def step(net: Any, optimizer: Any, x: Any, labels: Any) -> float:
     """A training step; returns its loss."""
-    loss = F.cross_entropy(net(x), labels)
     optimizer.zero_grad()
+    loss = F.cross_entropy(net(x), labels)
     loss.backward()
     optimizer.step()
     return float(loss.item())

@@ -80,8 +80,8 @@ def make_step(
     x, target = map(tensor, data(sizes, seed))
 
     def step() -> Any:
-        loss = nn.functional.mse_loss(block(x), target)
         optimizer.zero_grad()
+        loss = nn.functional.mse_loss(block(x), target)
         loss.backward()
         optimizer.step()
         return loss

@@ -230,8 +230,8 @@ class _Side:
 
 def _stepping(nn: Any, program: Program, net: Any, optimizer: Any, x: Any, target: Any) -> Callable[[], Any]:
     def step() -> Any:
-        loss = program.loss(nn.functional, net(x), target)
         optimizer.zero_grad()
+        loss = program.loss(nn.functional, net(x), target)
         loss.backward()
         optimizer.step()
         return loss

@@ -139,8 +139,8 @@ class Alpha(AlphaSide):
         return {"seconds": seconds / count, "loss": float(loss.item()), "page_faults": faults / count}
 
     def _plain_step(self, images: Any, labels: Any) -> Any:
-        loss = self._cross_entropy(self._net(images), labels)
         self._optimizer.zero_grad()
+        loss = self._cross_entropy(self._net(images), labels)
         loss.backward()
         self._optimizer.step()
         return loss

@@ -1,16 +1,20 @@
-"""NormSumOperations: the sum of two BatchNorms and its activation on the CUDA engine, in one pass each way."""
+"""NormSumOperations: BatchNorms whose results are added to each other on the CUDA engine, in one pass each way."""
 
 from __future__ import annotations
 
-from alpha.cu32.normalisation import NormalisationOperations, is_aligned
-from alpha.dtypes import float64
+from collections.abc import Sequence
+
+from alpha.cu32.normalisation import MOST_TERMS, NormalisationOperations, is_aligned
+from alpha.dtypes import float64, is_stored
 from alpha.engine import BatchNormState, Epilogue
 from alpha.records import Normalised, ToNormalise
 from alpha.tensor import Tensor
 
 
 class NormSumOperations(NormalisationOperations):
-    """Both terms are seen as (rows, channels) in the first one's memory order."""
+    """All terms are seen as (rows, channels) in the first one's memory order."""
+
+    most_chained_norms = MOST_TERMS
 
     def sums_batch_norms(self, x: Tensor) -> bool:
         return self.remakes_batch_norm(x)
@@ -34,6 +38,22 @@ class NormSumOperations(NormalisationOperations):
         out = self._like(x)
         tensors = (x, *self._affine(first), other, *self._affine(second), out)
         self._apply_rows("apply_sum", x, is_aligned(x) and is_aligned(other), tensors, _factor(first))
+        return out
+
+    def batch_norm_chain_again(self, terms: Sequence[Normalised], residual: Tensor | None) -> Tensor:
+        if not 1 < len(terms) <= MOST_TERMS or is_stored(terms[0].x.dtype):  # each of these results is rounded
+            return super().batch_norm_chain_again(terms, residual)
+        x = self._channels_dense(terms[0].x)
+        values = [x, *(self._ordered_as(term.x, x) for term in terms[1:])]
+        below = None if residual is None else self._ordered_as(residual, x)
+        out = self._like(x)
+        tensors: list[Tensor | None] = []
+        for value, term in zip(values, terms, strict=True):
+            tensors += [value, *self._affine(term)]
+        tensors += [None] * (5 * (MOST_TERMS - len(terms)))
+        slopes = [*map(_factor, terms), *[1.0] * (MOST_TERMS - len(terms))]
+        aligned = all(is_aligned(one) for one in (*values, *([] if below is None else [below])))
+        self._apply_rows("apply_chain", x, aligned, (*tensors, below, out), *slopes)
         return out
 
     def batch_norm_sum_grad(

@@ -28,6 +28,9 @@ SUM_ROWS = 4
 SUM_WAVES = {"statistics": 3, "grad_sums": 2, "channel_sums": 4, "grad_sums_sum": 1}
 """Blocks per multiprocessor of the kernels that sum: as many as their registers admit at once."""
 
+MOST_TERMS = 4
+"""BatchNorms that one pass makes again with the sums of their results."""
+
 APPLY_WAVES = 8
 """Blocks per multiprocessor of the kernels that apply: two rounds of those that run at once."""
 
@@ -263,6 +266,7 @@ NUMBERS = {
     "grad_apply": "{real}",
     "grad_sums_sum": "{real}",
     "apply_sum": "{real}",
+    "apply_chain": f"{MOST_TERMS}{{real}}",
     "grad_apply_sum": "",
 }
 """The types of the kernels' last arguments, which change from call to call."""
@@ -275,6 +279,7 @@ ADDRESSES = {
     "grad_apply": 9,
     "grad_sums_sum": 19,
     "apply_sum": 11,
+    "apply_chain": 5 * MOST_TERMS + 2,
     "grad_apply_sum": 12,
 }
 """How many tensors the kernels take."""

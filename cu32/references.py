@@ -581,9 +581,16 @@ def normalisation(e: Checker) -> Sequence[Result]:
     two, one, other = e.batch_norm_sum(pair[0], pair[1], 0.0)
     terms = [Normalised(t, epilogue, found) for t, found in ((a, one), (b, other))]
     slope, *_ = e.batch_norm_sum_grad(b, terms[0], terms[1])
+    chains = [e.batch_norm_chain_again((terms * 2)[:count], a) for count in (2, 3, 4)]
     total = normal + (dy - dy.mean(axes)) / np.sqrt(dy.astype(np.float64).var(axes) + 1e-5)
     left = np.where(total > 0, dy.astype(np.float64), 0)
+    second, sums = total - normal, [wide]
+    for step in (second, normal, second, normal):  # from the innermost term outwards
+        sums.append(np.maximum(step + sums[-1], 0))
+    odd = np.maximum(normal + wide, 0)
+    odd = np.maximum(normal + np.maximum(second + odd, 0), 0)
     return [
+        *[(found, right, ROUNDED) for found, right in zip(chains, (sums[2], odd, sums[4]), strict=True)],
         (two, np.maximum(total, 0), ROUNDED),
         (slope, inverse * (left - left.mean(axes) - normal * (left * normal).mean(axes)), ROUNDED),
         (again, np.maximum(normal + dy, 0), ROUNDED),

@@ -84,8 +84,8 @@ class AlphaSide:
         return alpha.tensor(images.astype(self.dtype)), alpha.tensor(labels)
 
     def step(self, x: alpha.Tensor, y: alpha.Tensor) -> float:
-        loss = nn.functional.cross_entropy(self.net(x), y)
         self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.net(x), y)
         loss.backward()
         self.optimizer.step()
         return float(loss)
@@ -113,8 +113,8 @@ class TorchSide:
         return x.contiguous(memory_format=self.format), self.torch.from_numpy(labels)
 
     def step(self, x: Any, y: Any) -> float:
-        loss = self.torch.nn.functional.cross_entropy(self.net(x), y)
         self.optimizer.zero_grad()
+        loss = self.torch.nn.functional.cross_entropy(self.net(x), y)
         loss.backward()
         self.optimizer.step()
         return float(loss.item())

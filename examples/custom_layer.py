@@ -71,8 +71,8 @@ def train(net: nn.Module, epochs: int) -> None:
     for epoch in range(epochs):
         losses = []
         for x, y in datasets.DataLoader(data, batch_size=64, shuffle=True, seed=epoch):
-            loss = nn.functional.cross_entropy(net(x), y)
             optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), y)
             loss.backward()
             optimizer.step()
             losses.append(loss.item())

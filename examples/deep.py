@@ -60,8 +60,8 @@ def train_epoch(net: nn.Module, optimizer: optim.Optimizer, batches: datasets.Da
     total = 0.0
     net.train()
     for x, y in batches:
-        loss = nn.functional.cross_entropy(net(x), y)
         optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
         loss.backward()
         optimizer.step()
         total += loss.item() * len(y)

@@ -98,8 +98,8 @@ class AlphaSide:
 
     def step(self, images: common.Array, labels: common.Array) -> alpha.Tensor:
         x, y = alpha.tensor(images, engine=self.engine), alpha.tensor(labels, engine=self.engine)
-        loss = nn.functional.cross_entropy(self.net(x), y)
         self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.net(x), y)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -153,8 +153,8 @@ class TorchSide:
 
     def step(self, images: common.Array, labels: common.Array) -> Any:
         y = self.torch.from_numpy(labels).to(self.device)
-        loss = self.torch.nn.functional.cross_entropy(self.net(self._images(images)), y)
         self.optimizer.zero_grad()
+        loss = self.torch.nn.functional.cross_entropy(self.net(self._images(images)), y)
         loss.backward()
         self.optimizer.step()
         return loss.detach()

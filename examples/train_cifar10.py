@@ -393,10 +393,10 @@ Step = tuple[Any, Callable[[], int], int]
 
 def gradients_of_rank(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> Step:
     """Forward and backward of one process."""
-    logits = run.net(x)
-    loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
     for optimizer in run.optimizers:
         optimizer.zero_grad()
+    logits = run.net(x)
+    loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
     loss.backward()
     return loss, lambda: right_answers(logits, y), len(y)
 

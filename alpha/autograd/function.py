@@ -208,6 +208,11 @@ class Function(contexts.Context):
 
     def kept(self) -> tuple[Any, ...]:
         """``saved`` outside the graph, also while one is made of the gradients."""
+        entries = self.kept_or_remade()
+        return tuple([value_of(entry) for entry in entries]) if self._takes_remade else entries
+
+    def kept_or_remade(self) -> tuple[Any, ...]:
+        """``kept``, with ``Remade`` for what is made again."""
         if self._saved is None:
             raise GraphError(SECOND_BACKWARD)
         for entry in self._saved:
@@ -217,8 +222,6 @@ class Function(contexts.Context):
                     f"{entry[1]}, got version {entry[0].version}: an in-place operation overwrote what backward "
                     "needs; use the operation that makes a new tensor, or .clone() before"
                 )
-        if self._takes_remade:
-            return tuple([None if entry is None else value_of(entry[0]) for entry in self._saved])
         return tuple([None if entry is None else entry[0] for entry in self._saved])
 
     def _in_graph(self, saved: Tensor | Remade, _: int, is_argument: bool) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alpha.tensor import Tensor
 
@@ -39,8 +39,8 @@ class Remade:
         return self.value
 
 
-def value_of(saved: Tensor | Remade) -> Tensor:
-    """The tensor that was saved, or that stands for it."""
+def value_of(saved: Any) -> Any:
+    """The tensor that was saved, or that is made again."""
     return saved.made() if isinstance(saved, Remade) else saved
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from alpha.arguments import flag, number
 from alpha.autograd import Function, is_recorded
 from alpha.autograd.composing import by_formula
+from alpha.autograd.kept import Remade, value_of
 from alpha.dtypes import default_int, is_float, is_stored
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
@@ -79,10 +80,14 @@ class BatchNormFunction(Function):
                 self.exchange(0, 1, y)
 
     def remake(self) -> Tensor:
-        x, _, residual, weight, bias, mean, inverse_std = self.kept()
+        return _made_again(self)
+
+    def terms(self) -> tuple[list[Normalised], Tensor | Remade | None]:
+        """What the result is made again of: terms of ``Engine.batch_norm_chain_again``, and the last one's residual."""
+        x, _, residual, *others = self.kept_or_remade()
+        weight, bias, mean, inverse_std = others
         state = BatchNormState(mean, inverse_std, self._training)
-        again: Tensor = x.engine.batch_norm_again(x, Epilogue(weight, bias, self._slope), state, residual)
-        return again
+        return [Normalised(value_of(x), Epilogue(weight, bias, self._slope), state)], residual
 
     def normalised_result(self) -> tuple[Normalised, Tensor | None] | None:
         if not self._remakes or not self._passes_in_convolutions:
@@ -202,6 +207,11 @@ class BatchNormSumFunction(Function):
         again: Tensor = first.x.engine.batch_norm_sum_again(first, second)
         return again
 
+    def terms(self) -> tuple[list[Normalised], None]:
+        """As BatchNormFunction's: the second has no activation of its own."""
+        first, (x, epilogue, state) = self._both(self.kept())
+        return [first, Normalised(x, epilogue._replace(slope=None), state)], None
+
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         first, second = self._both(self.saved)
         overwrites = (self.may_overwrite_gradient(), self.may_overwrite(0), self.may_overwrite(5))
@@ -217,6 +227,25 @@ class BatchNormSumFunction(Function):
             formula = partial(normalised, state=state, eps=eps)
             gradients += by_formula(formula, (x, epilogue.weight, epilogue.bias), dy)
         return tuple(gradients)
+
+
+def _made_again(function: BatchNormFunction) -> Tensor:
+    """A result that was offered. Residuals that are made again themselves are so in the same pass, and not kept.
+
+    What would take more than one pass is made for itself, and kept for those who need it later.
+    """
+    terms, residual = function.terms()
+    engine = terms[0].x.engine
+    while isinstance(residual, Remade) and residual.value is None:
+        below = residual.function
+        if not isinstance(below, (BatchNormFunction, BatchNormSumFunction)):
+            break
+        more, under = below.terms()
+        if len(terms) + len(more) > engine.most_chained_norms:
+            break
+        terms, residual = terms + more, under
+    made: Tensor = engine.batch_norm_chain_again(terms, value_of(residual))
+    return made
 
 
 def batch_norm_of(given: ToNormalise, residual: Tensor | None, slope: float | None) -> Tensor:

@@ -79,8 +79,8 @@ def count(precision: str, batch: int) -> dict[str, Any]:
         optimizer = optim.Adam(net.parameters())
 
         def step(x: Any, y: Any) -> Any:
-            loss = nn.functional.cross_entropy(net(x), y)
             optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), y)
             loss.backward()
             optimizer.step()
             return loss

@@ -323,6 +323,76 @@ apply_sum(const T* __restrict__ x, const double* mean, const double* inverse_std
     }
 }
 
+// -- BatchNorms whose results are added to each other ------------------------------------------------------------------
+
+constexpr int MOST_TERMS = 4;
+
+// A BatchNorm; x is null where there is none.
+struct Term {
+    const T* x;
+    const double *mean, *inverse_std;
+    const T *weight, *bias;
+};
+
+struct Terms {
+    Term at[MOST_TERMS];
+};
+
+struct Slopes {
+    T at[MOST_TERMS];
+};
+
+// As leaky, of which no addition behind it takes up the product: it is rounded as in memory.
+__device__ __forceinline__ float rounded(float value, float slope) { return __fmul_rn(value, slope); }
+__device__ __forceinline__ double rounded(double value, double slope) { return __dmul_rn(value, slope); }
+__device__ __forceinline__ T rounded_leaky(T value, T slope) {
+    return slope == T(0) ? leaky(value, slope) : value > T(0) ? value : rounded(value, slope);
+}
+
+template <int TERMS>
+__device__ __forceinline__ void chain_rows(const Terms& terms, const T* __restrict__ residual, T* __restrict__ y,
+                                           const Place& place, const Slopes& slopes, int64 rows, int64 channels) {
+    Affine by[TERMS][VEC];
+    for (int k = 0; k < TERMS; ++k)
+        for (int e = 0; e < VEC; ++e) {
+            const Term& term = terms.at[k];
+            by[k][e] = affine(place.channel + e, term.mean, term.inverse_std, term.weight, term.bias);
+        }
+    const int64 step = static_cast<int64>(gridDim.y) * place.rows;
+#pragma unroll 2
+    for (int64 row = static_cast<int64>(blockIdx.y) * place.rows + place.row; row < rows; row += step) {
+        const int64 offset = row * channels + place.channel;
+        Pack values[TERMS], below = {};
+#pragma unroll
+        for (int k = 0; k < TERMS; ++k) values[k] = load(terms.at[k].x + offset);
+        if (residual) below = load(residual + offset);
+#pragma unroll
+        for (int k = TERMS - 1; k >= 0; --k)
+            for (int e = 0; e < VEC; ++e) {
+                const T normal = normalise(values[k].at[e], by[k][e]);
+                const T sum = k < TERMS - 1 || residual ? normal + below.at[e] : normal;
+                below.at[e] = rounded_leaky(sum, slopes.at[k]);
+            }
+        store(y + offset, below);
+    }
+}
+
+// y = act(normalised x + act(normalised x + ... residual)), of two terms or more; the last one is the innermost.
+extern "C" __global__ void __launch_bounds__(APPLY_THREADS, 2)
+apply_chain(const Terms terms, const T* __restrict__ residual, T* __restrict__ y, int64 rows, int64 channels, int64 width,
+            const Slopes slopes) {
+    const Place place(channels, static_cast<int>(width));
+    if (!place.inside) return;
+    if (terms.at[3].x)
+        chain_rows<4>(terms, residual, y, place, slopes, rows, channels);
+    else if (terms.at[2].x)
+        chain_rows<3>(terms, residual, y, place, slopes, rows, channels);
+    else
+        chain_rows<2>(terms, residual, y, place, slopes, rows, channels);
+}
+
+// -- The gradient of the sum of two BatchNorms -------------------------------------------------------------------------
+
 // Sums of g, of g * (x - centre) and of g * (other - its centre); with WRITE, g is also stored.
 template <bool WRITE>
 struct PairSums {

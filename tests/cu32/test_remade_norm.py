@@ -14,9 +14,10 @@ from alpha.autograd import grad
 from alpha.autograd.kept import Remade
 from alpha.cu32 import normalisation
 from alpha.cu32.norm_convolutions import NormConvolutions
-from alpha.engine import Engine
+from alpha.engine import BatchNormState, Engine, Epilogue
 from alpha.errors import GraphError
 from alpha.nn import functional as F
+from alpha.records import Normalised
 from alpha.testing import gradcheck, gradgradcheck
 
 Array = np.ndarray[Any, Any]
@@ -121,6 +122,68 @@ def test_of_each_pair_of_convolution_and_norm_one_result_stays(cu32: Engine, mon
     assert held[0] == pytest.approx(7, abs=0.3)  # six results of convolutions, and the last block's
     assert held[1] == pytest.approx(12, abs=0.3)
     assert peaks[0] <= peaks[1] - 2
+
+
+def chain(engine: Engine, count: int, shape: tuple[int, ...], dtype: Any) -> list[Normalised]:
+    """Terms of all kinds: with and without weight, bias and activation, and of any sign."""
+    rng = np.random.default_rng(count)
+
+    def made(*shape: int, dtype: Any = dtype) -> Any:
+        return alpha.tensor(rng.standard_normal(shape).astype(dtype), engine=engine)
+
+    terms = []
+    for number in range(count):
+        state = BatchNormState(made(shape[-1], dtype=np.float64), made(shape[-1], dtype=np.float64), True)
+        weight, bias = made(shape[-1]), made(shape[-1])
+        epilogue = Epilogue(weight if number % 3 else None, bias if number % 2 else None, SLOPES[(number + 1) % 4])
+        terms.append(Normalised(made(*shape), epilogue, state))
+    return terms
+
+
+@pytest.mark.parametrize("with_residual", [False, True])
+@pytest.mark.parametrize("shape", [(3, 5, 7, 8), (2, 3, 1, 5), (1, 1, 2, 1), (6, 4, 4, 132)], ids=str)
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_a_chain_has_the_bits_of_its_norms(
+    cu32: Engine, count: int, shape: tuple[int, ...], with_residual: bool
+) -> None:
+    """One pass, or for five terms several."""
+    for dtype in (np.float32, np.float64):
+        terms = chain(cu32, count, shape, dtype)
+        residual = terms[0].x * -1 if with_residual else None
+        found = np.array(cu32.batch_norm_chain_again(terms, residual))
+        np.testing.assert_array_equal(found, np.array(Engine.batch_norm_chain_again(cu32, terms, residual)))
+
+
+def test_a_chain_of_any_order_in_memory(cu32: Engine) -> None:
+    terms = chain(cu32, 3, (3, 4, 5, 8), np.float32)
+    expected = np.array(cu32.batch_norm_chain_again(terms, None))
+    turned = [term._replace(x=term.x.transpose(0, 1).contiguous().transpose(0, 1)) for term in terms[1:]]
+    np.testing.assert_array_equal(np.array(cu32.batch_norm_chain_again([terms[0], *turned], None)), expected)
+    special = terms[0].x.clone()
+    special[0, 0, 0, :4] = alpha.tensor([np.inf, -np.inf, np.nan, -0.0], engine=cu32)
+    odd = [terms[0], terms[1]._replace(x=special), terms[2]]
+    found = np.array(cu32.batch_norm_chain_again(odd, special))
+    np.testing.assert_array_equal(found, np.array(Engine.batch_norm_chain_again(cu32, odd, special)))
+
+
+def test_of_a_chain_of_blocks_one_result_is_made_at_a_time(cu32: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies between the last block's result and the first's input is not in memory; the bits are the same."""
+    peaks, grads = [], []
+    for most in (4, 1):
+        monkeypatch.setattr(type(cu32), "most_chained_norms", most)
+        alpha.manual_seed(0)
+        net = nn.Sequential(*[Block(16, 16, 1, 0.1) for _ in range(4)]).to(cu32).train()
+        x = alpha.tensor(np.random.default_rng(0).standard_normal((8, 16, 16, 16)).astype(np.float32), engine=cu32)
+        y = F.conv2d(net(x), net[0].conv1.weight)
+        cu32.memory.reset_peak()
+        before = cu32.memory.in_use
+        y.sum().backward()
+        peaks.append((cu32.memory.peak - before) / x.nbytes)
+        grads.append([np.array(p.grad) for p in net.parameters()])
+        del y, net
+    assert peaks[0] <= peaks[1] - 1.9
+    for ours, right in zip(*grads, strict=True):
+        np.testing.assert_array_equal(ours, right)
 
 
 def used(cu32: Engine) -> tuple[Any, Any, Any, Any]:
