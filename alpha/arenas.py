@@ -204,15 +204,14 @@ class PrivatePool(MemoryPool):
         else:
             offsets, end = place(requests)
             self._owner.release_cached()  # what the work has left there, and most likely in other pieces than one
-            with self._saying_for_what(end):
-                with self._apart_from_work():
-                    arena = Arena(*self._owner.lend(end), end, self.is_on_host)
+            with self._saying_for_what(end), self._apart_from_work():
+                arena = Arena(*self._owner.lend(end), end, self.is_on_host)
             self._arenas.append(arena)
         arena.follow(requests, offsets)
         return arena
 
     def _apart_from_work(self) -> AbstractContextManager[None]:
-        """Within it the owner lends what is kept long; on the host its memory grows in one piece, and is not divided."""
+        """Within it the owner lends what is kept long; on the host its memory grows in one piece."""
         return nullcontext() if self.is_on_host else self._owner.apart()
 
     def _borrow(self, nbytes: int) -> tuple[int, object]:

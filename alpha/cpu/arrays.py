@@ -43,6 +43,7 @@ _REDUCTIONS = {
     "min": np.minimum,
 }
 _DECISIONS = {"any": np.logical_or.reduce, "all": np.logical_and.reduce}
+_ARG_REDUCTIONS = {"argmax": np.argmax, "argmin": np.argmin}
 
 
 class ArrayOperations(MaskOperations):
@@ -63,68 +64,38 @@ class ArrayOperations(MaskOperations):
             self.copy_layout(apart, out)
 
     def reduce(self, op: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-        array = self.array(x)
         kept = [n for axis, n in enumerate(x.shape) if axis not in axes]
-        if op in _DECISIONS:
-            answers = self.empty(kept, bool_, _order_without(x, axes))
-            _DECISIONS[op](array, axis=axes, out=self.array(answers))
-            return _with_axes(answers, axes) if keepdims else answers
-        dtype = x.dtype
-        if op in ("sum", "prod"):
-            dtype = info(dtype).total
+        dtype = bool_ if op in _DECISIONS else info(x.dtype).total if op in ("sum", "prod") else x.dtype
         out = self.empty(kept, dtype, _order_without(x, axes))
-        target = self.array(out)
-        with np.errstate(all="ignore"):
-            if op == "sum" and is_float(dtype):
-                _accurate_sum(array, axes, target)
-            elif op == "prod" and dtype != info(dtype).accumulator:
-                wide = info(dtype).accumulator
-                np.copyto(target, np.multiply.reduce(array, axis=axes, dtype=wide), casting="same_kind")
-            else:
-                _REDUCTIONS[op].reduce(array, axis=axes, out=target, dtype=dtype if op in ("sum", "prod") else None)
+        self.act(_reduce, op, axes, self.operand(x), self.operand(out))
         return _with_axes(out, axes) if keepdims else out
 
     def arg_reduce(self, op: str, x: Tensor, axis: int) -> Tensor:
-        function = {"argmax": np.argmax, "argmin": np.argmin}[op]
         out = self.empty(x.shape[:axis] + x.shape[axis + 1 :], default_int)
-        function(self.array(x), axis=axis, out=self.array(out))
+        self.act(_ARG_REDUCTIONS[op], self.operand(x), axis, self.operand(out))
         return out
 
     def sort(self, x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         values, indices = self.empty_like(x), self.empty_like(x, default_int)
-        # A few lines at a time: NumPy allocates the results of these calls itself, outside the pool.
-        for array, ordered, positions in _lines(axis, self.array(x), self.array(values), self.array(indices)):
-            order = np.argsort(array, axis=axis, kind="stable")
-            np.copyto(positions, order)
-            if array.ndim == 1:
-                np.take(array, order, out=ordered, mode="wrap")
-            else:
-                np.copyto(ordered, np.take_along_axis(array, order, axis))
+        self.act(_sort, axis, self.operand(x), self.operand(values), self.operand(indices))
         return values, indices
 
     def cumsum(self, x: Tensor, axis: int) -> Tensor:
         out = self.empty_like(x, info(x.dtype).total)
-        with np.errstate(all="ignore"):
-            if x.dtype == info(x.dtype).accumulator:
-                np.add.accumulate(self.array(x), axis=axis, out=self.array(out))
-                return out
-            # float32 is summed in float64, a few lines at a time: a running sum has no pairwise form.
-            for array, target in _lines(axis, self.array(x), self.array(out)):
-                _running_sums(np.moveaxis(array, axis, 0), np.moveaxis(target, axis, 0))
+        self.act(_accumulate, axis, self.operand(x), self.operand(out))
         return out
 
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         left, right = self._for_blas(x), self._for_blas(y)
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2]) if left.ndim + right.ndim > 4 else ()
         out = self.empty((*batch, left.shape[-2], right.shape[-1]), x.dtype)
-        with np.errstate(all="ignore"):
-            np.matmul(left, right, out=self.array(out))
+        self.act(np.matmul, left, right, self.operand(out))
         return out
 
     def _for_blas(self, x: Tensor) -> Array:
         """The tensor as an array whose strides BLAS accepts: a copy where its own strides are not accepted."""
-        array = self.array(x)
-        return array if _suits_blas(array) else self.array(self.dense(x, range(x.ndim)))
+        array = self.operand(x)
+        return array if _suits_blas(array) else self.operand(self.dense(x, range(x.ndim)))
 
     def gather(self, x: Tensor, index: Index) -> Tensor:
         axis = lookups.only_axis(index)
@@ -133,13 +104,11 @@ class ArrayOperations(MaskOperations):
             return found
         native = self._native(index)
         if axis is None:
-            values = np.asarray(self.array(x)[native])
-            out = self.empty(values.shape, x.dtype)
-            np.copyto(self.array(out), values)
+            out = self.empty(_shape_of(x.shape, native), x.dtype)
+            self.act(_take, self.operand(x), native, self.operand(out))
             return out
         out = self.empty(x.shape[:axis] + index[axis].shape + x.shape[axis + 1 :], x.dtype)
-        # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
-        np.take(self.array(x), native[axis], axis=axis, out=self.array(out), mode="wrap")
+        self.act(_take_along, self.operand(x), native[axis], axis, self.operand(out))
         return out
 
     def scatter(self, out: Tensor, index: Index, values: Operand, accumulate: bool) -> None:
@@ -151,16 +120,8 @@ class ArrayOperations(MaskOperations):
                 return
             if accumulate and lookups.adds(out, values) and self.add_entries(out, index[axis], axis, values):
                 return
-        target, native = self.array(out), self._native(index)
-        source = self.array(values) if isinstance(values, Tensor) else values
-        if not accumulate:
-            target[native] = source
-            return
-        with np.errstate(all="ignore"):
-            if any(isinstance(entry, np.ndarray) and entry.dtype != bool for entry in native):
-                np.add.at(target, native, source)
-            else:
-                target[native] += source
+        source = self.operand(values) if isinstance(values, Tensor) else values
+        self.act(_add if accumulate else _put, self.operand(out), self._native(index), source)
 
     def check_range(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None = None) -> Tensor:
         return self._checked(index, low, high, check, ignore)[0]
@@ -199,11 +160,10 @@ class ArrayOperations(MaskOperations):
 
     def _native(self, index: Index) -> tuple[Any, ...]:
         """The index as NumPy takes it. A mask is copied: NumPy reads it twice, and it may change in between."""
-        entries = []
+        entries: list[Any] = []
         for entry in index:
             if isinstance(entry, Tensor):
-                array = self.array(entry)
-                entries.append(array.copy() if is_bool(entry.dtype) else array)
+                entries.append(self.array(entry).copy() if is_bool(entry.dtype) else self.operand(entry))
             else:
                 entries.append(entry)
         return tuple(entries)
@@ -277,6 +237,73 @@ def _blocked_sum(array: Array, axis: int) -> Array:
         starts = np.arange(0, array.shape[axis], SUM_BLOCK)
         array = np.add.reduceat(array, starts, axis=axis)
     return np.asarray(np.add.reduce(array, axis=axis))
+
+
+def _reduce(op: str, axes: tuple[int, ...], array: Array, out: Array) -> None:
+    """A reduction, whose numbers are added up or multiplied in a wider dtype."""
+    if op in _DECISIONS:
+        _DECISIONS[op](array, axis=axes, out=out)
+    elif op == "sum" and is_float(out.dtype):
+        _accurate_sum(array, axes, out)
+    elif op == "prod" and out.dtype != info(out.dtype).accumulator:
+        wide = info(out.dtype).accumulator
+        np.copyto(out, np.multiply.reduce(array, axis=axes, dtype=wide), casting="same_kind")
+    else:
+        _REDUCTIONS[op].reduce(array, axis=axes, out=out, dtype=out.dtype if op in ("sum", "prod") else None)
+
+
+def _sort(axis: int, array: Array, values: Array, indices: Array) -> None:
+    """A few lines at a time: NumPy allocates the results of these calls itself, outside the pool."""
+    for lines, ordered, positions in _lines(axis, array, values, indices):
+        order = np.argsort(lines, axis=axis, kind="stable")
+        np.copyto(positions, order)
+        if lines.ndim == 1:
+            np.take(lines, order, out=ordered, mode="wrap")
+        else:
+            np.copyto(ordered, np.take_along_axis(lines, order, axis))
+
+
+def _accumulate(axis: int, array: Array, out: Array) -> None:
+    """float32 is summed in float64, a few lines at a time: a running sum has no pairwise form."""
+    if array.dtype == info(array.dtype).accumulator:
+        np.add.accumulate(array, axis=axis, out=out)
+        return
+    for lines, target in _lines(axis, array, out):
+        _running_sums(np.moveaxis(lines, axis, 0), np.moveaxis(target, axis, 0))
+
+
+def _shape_of(shape: Shape, index: tuple[Any, ...]) -> Shape:
+    """The shape of what an index takes; of its own arrays of integers only the shapes count."""
+    places = [np.broadcast_to(np.intp(0), entry.shape) if _are_places(entry) else entry for entry in index]
+    found: Array = np.empty(shape, np.int8)[index] if 0 in shape else np.broadcast_to(np.int8(0), shape)[tuple(places)]
+    shape_found: Shape = found.shape
+    return shape_found
+
+
+def _are_places(entry: Any) -> bool:
+    """Whether an index's entry is an array of integers."""
+    return isinstance(entry, np.ndarray) and not is_bool(entry.dtype)
+
+
+def _take(array: Array, index: tuple[Any, ...], out: Array) -> None:
+    np.copyto(out, array[index])
+
+
+def _take_along(array: Array, places: Array, axis: int, out: Array) -> None:
+    # "wrap" because "raise" makes NumPy gather into a buffer first; the indices are in range
+    np.take(array, places, axis=axis, out=out, mode="wrap")
+
+
+def _put(array: Array, index: tuple[Any, ...], values: Any) -> None:
+    array[index] = values
+
+
+def _add(array: Array, index: tuple[Any, ...], values: Any) -> None:
+    """Where an index comes more than once, all of its values are added."""
+    if any(map(_are_places, index)):
+        np.add.at(array, index, values)
+    else:
+        array[index] += values
 
 
 def _suits_blas(array: Array) -> bool:

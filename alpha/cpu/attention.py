@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -34,6 +35,10 @@ PANELS, TASKS_PER_THREAD = 8, 4
 
 GRADIENT_TASKS = 16
 """Fewest tasks of a gradient, of long sequences: each chunk of keys sums the gradient of the queries by itself."""
+
+
+_DROPOUT, _PLACE = struct.Struct("3qd").pack, struct.Struct("QQ").pack
+"""An ``AttentionDropout`` as kernels are given it; its seed and offset."""
 
 
 class AttentionOperations(HostEngine):
@@ -86,7 +91,13 @@ class AttentionOperations(HostEngine):
             math.ceil(p * 2**24), _signed(settings.seed), _signed(settings.offset), 1 / (1 - p) if p < 1 else 0.0
         )
         arguments = (1.0, sizes, dropout, float(settings.scale), places, *addresses)
-        tapes.enter(_entry(kernel, dtype), max(1, min(self.threads, tasks)), arguments)
+        drawn = self.redrawn(settings, kernel is kernels.attention) if p else None
+        live = None if drawn is None else (_DROPOUT(*dropout), 8, lambda: _PLACE(*drawn()))
+        tapes.enter(_entry(kernel, dtype), max(1, min(self.threads, tasks)), arguments, live)
+
+    def redrawn(self, settings: AttentionSettings, is_forward: bool) -> Callable[[], tuple[int, int]] | None:
+        """What gives the seed and the offset of each replay's random words, in a step that is captured."""
+        return None
 
 
 def _signed(word: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from alpha.changes import deferred_interrupts
 from alpha.cpu import tapes
 from alpha.cpu.base import Array
 from alpha.cpu.engine import CPUEngine
-from alpha.dtypes import is_stored, uint8
+from alpha.dtypes import float64, is_stored, uint8
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError
 from alpha.mempool import MemoryPool
@@ -34,10 +35,12 @@ class Capture(graphs.Capture, graphs.Recording):
 
     Attributes:
         tape: what is noted of it.
+        draws: the random words of attentions, by their seeds and offsets in the capture.
     """
 
     def __init__(self, engine: StepEngine, pool: MemoryPool) -> None:
         self.engine, self.pool, self.tape = engine, pool, tapes.Tape()
+        self.draws: dict[tuple[int, int], _Redraw] = {}
         self._parts: list[Callable[[], object]] | None = None
         self._saving: list[Callable[[], object]] = []
         self._restoring: list[Callable[[], object]] = []
@@ -152,6 +155,22 @@ class Capture(graphs.Capture, graphs.Recording):
         random.set_state(self._place)
 
 
+class _Redraw:
+    """Random words of one place in a step, which are drawn anew in each replay."""
+
+    def __init__(self, words: int, drawn: tuple[int, int]) -> None:
+        self._words, self._drawn = words, drawn
+
+    def draw(self) -> tuple[int, int]:
+        """Their seed and offset."""
+        self._drawn = random.reserve(self._words)
+        return self._drawn
+
+    def again(self) -> tuple[int, int]:
+        """Those of this replay."""
+        return self._drawn
+
+
 class _OtherValuesError(GraphError):
     """Values lead the step elsewhere than in its capture."""
 
@@ -241,7 +260,10 @@ class StepEngine(CPUEngine):
         if capture is None:
             super().act(function, *arguments)
         else:
-            capture.tape.act(functools.partial(super().act, function, *arguments))
+            capture.tape.act(functools.partial(super().act, function, *map(tapes.unowned, arguments)))
+
+    def _are_narrow(self, x: Tensor) -> bool:
+        return steps.watch_of(self) is None and super()._are_narrow(x)
 
     def decided(self, answer: Tensor) -> bool:
         watch, capture = steps.watch_of(self), self.here()
@@ -366,17 +388,40 @@ class StepEngine(CPUEngine):
     def attention(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, settings: AttentionSettings
     ) -> tuple[Tensor, Tensor]:
-        if settings.dropout:
-            steps.refuse(self, "attention with dropout", _OUTSIDE)
+        capture = self.here()
+        if capture is not None and settings.dropout:
+            words = math.prod(q.shape[:-1]) * k.shape[-2]
+            capture.draws[settings.seed, settings.offset] = _Redraw(words, (settings.seed, settings.offset))
         return super().attention(q, k, v, mask, settings)
 
-    # -- what has no record yet ----------------------------------------------------------------------------------------
+    def redrawn(self, settings: AttentionSettings, is_forward: bool) -> Callable[[], tuple[int, int]] | None:
+        capture = self.here()
+        if capture is None:
+            return None
+        draw = capture.draws.get((settings.seed, settings.offset))
+        if draw is None:
+            raise GraphError("[graph] expected an attention with dropout in the step of its gradient: take both into it")
+        return draw.draw if is_forward else draw.again
+
+    # -- losses ------------------------------------------------------------------------------------------------------
 
     def nll_loss(
         self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str, check: RangeCheck
     ) -> tuple[Tensor, Tensor, Tensor | float]:
-        steps.refuse(self, "nll_loss, whose divisor the host reads", "use cross_entropy of logits")
-        return super().nll_loss(rows, labels, ignore_index, reduction, check)
+        if self.here() is None:
+            return super().nll_loss(rows, labels, ignore_index, reduction, check)
+        self.check_labels(labels, rows.shape[1], check, ignore_index)
+        loss, followed = self._picked(rows, self._in_order(labels), ignore_index, reduction)
+        if reduction != "mean":
+            return loss, followed, 1.0
+        factor, count = self.empty((), float64), followed.strided(len(followed), (), ())
+        self.act(_divide, self.operand(count), self.operand(factor))
+        return loss, followed, factor
+
+
+def _divide(count: Array, factor: Array) -> None:
+    """What the gradient of a mean over so many rows is multiplied by."""
+    factor[...] = np.divide(1.0, count) if count else np.nan
 
 
 @contextmanager

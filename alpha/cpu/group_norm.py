@@ -79,7 +79,7 @@ class GroupNormOperations(HostEngine):
                 x, weight, bias, groups, eps,
             )  # fmt: skip
         if running is not None:
-            self._blend_groups(running, self.array(statistics), x, math.prod(x.shape[1:]) // groups)
+            self._blend_groups(running, self.operand(statistics), x, math.prod(x.shape[1:]) // groups)
         return y, (x, weight, statistics)
 
     def group_norm_grad(
@@ -102,17 +102,25 @@ class GroupNormOperations(HostEngine):
         for part, needed in zip(parts, needs[1:], strict=False):
             gradient = self.empty(x.shape[-1:], x.dtype) if needed else None
             if gradient is not None:
-                with np.errstate(all="ignore"):
-                    self.array(gradient)[...] = part.sum(0)
+                self.act(_sum_samples, part, self.operand(gradient))
             gradients.append(gradient)
         return tuple(gradients)
 
     def _blend_groups(self, running: RunningStatistics, statistics: Array, x: Tensor, count: int) -> None:
         """Blends the samples' means and unbiased variances, of so many numbers each, into the running ones."""
         mean, var = [self.empty((statistics.shape[0] * statistics.shape[1],), x.dtype) for _ in range(2)]
-        self.array(mean)[...] = statistics[..., 0].reshape(-1)
-        self.array(var)[...] = statistics[..., 1].reshape(-1) * (count / (count - 1))
+        self.act(_take_statistics, statistics, count, self.operand(mean), self.operand(var))
         blend(running, mean, var)
+
+
+def _take_statistics(statistics: Array, count: int, mean: Array, var: Array) -> None:
+    """Means, and unbiased variances, of so many numbers each."""
+    mean[...] = statistics[..., 0].reshape(-1)
+    var[...] = statistics[..., 1].reshape(-1) * (count / (count - 1))
+
+
+def _sum_samples(parts: Array, gradient: Array) -> None:
+    gradient[...] = parts.sum(0)
 
 
 _FLOAT64 = np.dtype(np.float64)

@@ -51,6 +51,11 @@ _SOFTMAX = struct.Struct("3q").pack
 _SOFTMAX_GRAD = struct.Struct("4q").pack
 
 
+def _put_gradients(item: int, grad: int, step: int, factor: Any, *rest: int) -> None:
+    """Calls ``picks.nll_grad`` of numbers of so many bytes."""
+    picks.nll_grad(_TAGS[item], item, grad, step, float(factor), *rest)
+
+
 class _SoftmaxPlan:
     """How a dense tensor is normalised along an axis.
 
@@ -165,19 +170,11 @@ class LossOperations(HostEngine):
         count, classes = rows.shape
         item, (row_step, step) = rows.dtype.itemsize, rows.strides
         labels = self._in_order(labels)
-        shape, strides = ((count,), (1,)) if reduction == "none" else ((), ())
-        out = Tensor(self.allocate(count * item if shape else item), 0, shape, strides, rows.dtype)
-        followed = Tensor(self.allocate(8 * (count + 1)), 0, (count,), (1,), default_int)
-        job = _NLL(
-            rows.address, row_step * item, step * item, count, classes, labels.address, followed.storage.address,
-            ignore_index, self.checking, _REDUCTIONS[reduction], out.storage.address,
-            followed.storage.address + 8 * count,
-        )  # fmt: skip
-        picks.nll[item].run(job, tasks=1, threads=1)
+        out, followed = self._picked(rows, labels, ignore_index, reduction)
         kept = ctypes.c_int64.from_address(followed.storage.address + 8 * count).value
         if kept < 0:
             position = -1 - kept
-            raise check.error(int(self.array(labels)[position]), position)
+            raise check.error(int(HostEngine.array(self, labels)[position]), position)
         if self.checking:
             words = (
                 of_tensor(0), constant(row_step * item), constant(step * item), constant(count), constant(classes),
@@ -195,10 +192,23 @@ class LossOperations(HostEngine):
         (rows,), item = followed.shape, grad.dtype.itemsize
         out = self.full((rows, classes), 0, grad.dtype)
         step = grad.strides[0] * item if grad.ndim else 0
-        picks.nll_grad(
-            _TAGS[item], item, grad.address, step, factor, rows, classes, followed.address, out.storage.address
-        )
+        given = self.operand(factor) if isinstance(factor, Tensor) else factor
+        self.act(_put_gradients, item, grad.address, step, given, rows, classes, followed.address, out.storage.address)
         return out
+
+    def _picked(self, rows: Tensor, labels: Tensor, ignore_index: int, reduction: str) -> tuple[Tensor, Tensor]:
+        """The losses, and the labels that are followed; what ``picks.nll`` counts is right behind these."""
+        (count, classes), item, (row_step, step) = rows.shape, rows.dtype.itemsize, rows.strides
+        shape, strides = ((count,), (1,)) if reduction == "none" else ((), ())
+        out = Tensor(self.allocate(count * item if shape else item), 0, shape, strides, rows.dtype)
+        followed = Tensor(self.allocate(8 * (count + 1)), 0, (count,), (1,), default_int)
+        job = _NLL(
+            rows.address, row_step * item, step * item, count, classes, labels.address, followed.storage.address,
+            ignore_index, self.checking, _REDUCTIONS[reduction], out.storage.address,
+            followed.storage.address + 8 * count,
+        )  # fmt: skip
+        picks.nll[item].run(job, tasks=1, threads=1)
+        return out, followed
 
     def _in_order(self, x: Tensor) -> Tensor:
         """The elements as the kernels index them: row-major."""

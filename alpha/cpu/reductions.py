@@ -13,6 +13,7 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu import tapes, tasks
 from alpha.cpu.arrays import ArrayOperations
+from alpha.cpu.base import Array
 from alpha.cpu.launches import Call, call_of, learn, parts
 from alpha.cpu.loops import fold_columns, fold_lines, folds, machine, running, variances
 from alpha.cpu.loops.axis import COLUMNS, LINES, SHORT_LINES, are_short, plan_and_kind
@@ -21,7 +22,7 @@ from alpha.cpu.loops.fold_columns import STRIP, ColumnPlan
 from alpha.cpu.loops.fold_lines import LinePlan
 from alpha.cpu.loops.folds import MAX, MIN, NORM, PRODUCT, SUM
 from alpha.cpu.loops.variances import VariancePlan
-from alpha.dtypes import is_float
+from alpha.dtypes import default_int, is_float
 from alpha.expressions.graph import Graph
 from alpha.expressions.program import Program
 from alpha.launches import CUMSUM, REDUCTIONS, VARIANCE
@@ -84,8 +85,9 @@ class ReductionOperations(ArrayOperations):
         return results
 
     def prod_grad(self, grad: Tensor, x: Tensor, y: Tensor, axes: tuple[int, ...], everything: bool) -> Tensor:
-        # A product that is a number other than 0 has no factor 0; NaN may be 0 times infinity.
-        if (np.absolute(self.array(y)) > 0).all():
+        answer = self.empty((1,), default_int)
+        self.act(_are_products_of_no_zero, self.operand(y), self.operand(answer))
+        if self.decided(answer):
             return self.pointwise("prod", _SLOPES, (y, x, grad), ())[0]
         return super().prod_grad(grad, x, y, axes, everything)
 
@@ -102,7 +104,7 @@ class ReductionOperations(ArrayOperations):
         return y
 
     def _folded(self, op: str, mean: bool, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor | None:
-        """The fold over axes, or the mean; None of an expanded tensor, or of less than two elements."""
+        """The fold over axes, or the mean; None where NumPy does it: of no elements, or of some that repeat."""
         known = REDUCTIONS["mean" if mean else op]
         found: Tensor | None = known.launch(x, axes, keepdims)
         if found is not None:
@@ -110,6 +112,8 @@ class ReductionOperations(ArrayOperations):
         plan = _plan(op, mean, (x.shape, x.strides, x.dtype), axes, keepdims)
         if plan.is_copy:
             return self.copied(x).strided(0, plan.shape, plan.strides)
+        if plan.repeats:
+            return self._of_repeated(op, mean, x, axes, keepdims, plan.repeats)
         if plan.order is not None:
             return self._folded(op, mean, self.dense(x, plan.order), axes, keepdims)
         if plan.loop is None:
@@ -120,6 +124,30 @@ class ReductionOperations(ArrayOperations):
         tasks.run(plan.loop, job, plan.tasks, self.threads)
         learn(known, self, lambda: plan.call(out, x.numel()), x, axes, keepdims)
         return out
+
+    def _of_repeated(
+        self, op: str, mean: bool, x: Tensor, axes: tuple[int, ...], keepdims: bool, repeats: Shape
+    ) -> Tensor | None:
+        """The same of an expanded tensor: each number is read once. A sum is multiplied by how often they repeat."""
+        if op in (PRODUCT, NORM):
+            return None
+        lengths = tuple(1 if axis in repeats else n for axis, n in enumerate(x.shape))
+        found = self._folded(op, mean, x.strided(x.offset, lengths, x.strides), axes, True)
+        if found is None:
+            return None
+        times = math.prod(x.shape[axis] for axis in repeats if axis in axes)
+        if op == SUM and not mean and times > 1:
+            found = self.elementwise("mul", found, float(times), out=found)
+        kept = [axis for axis in range(x.ndim) if keepdims or axis not in axes]
+        shape = tuple(1 if axis in axes else x.shape[axis] for axis in kept)
+        steps = tuple(0 if axis in repeats else found.strides[axis] for axis in kept)
+        view = found.strided(found.offset, shape, steps)
+        return view if set(repeats) <= set(axes) else self.copied(view, range(len(shape)))
+
+
+def _are_products_of_no_zero(products: Array, answer: Array) -> None:
+    """A product that is a number other than 0 has no factor 0; NaN may be 0 times infinity."""
+    answer[0] = (np.absolute(products) > 0).all()
 
 
 _JOB = struct.Struct("4q").pack
@@ -136,6 +164,7 @@ class _Plan:
 
     Attributes:
         order: the axes as a copy has to have them first; None where there need be none.
+        repeats: axes along which the numbers repeat.
         is_copy: whether each number is a result.
         loop: the compiled kernel; None where there is none for it.
         shape, strides, nbytes: of the result.
@@ -145,13 +174,21 @@ class _Plan:
     """
 
     order: Shape | None = None
+    repeats: Shape = ()
     is_copy = False
     loop: machine.Loop | None = None
 
     def __init__(self, op: str, mean: bool, lie: tuple[Shape, Shape, Any], axes: tuple[int, ...], keep: bool) -> None:
         shape, strides, dtype = lie
         groups = _groups(shape, strides, axes)
-        if not groups or 0 in shape or any(group.step <= 0 for group in groups):
+        if 0 in shape:
+            return
+        self.shape, self.strides, size, elements = _result(shape, memory_order(shape, strides), axes, keep)
+        if not groups:  # one number
+            self.is_copy = op != NORM
+            return
+        if any(group.step == 0 for group in groups):
+            self.repeats = tuple(axis for axis, n in enumerate(shape) if n != 1 and strides[axis] == 0)
             return
         inner = groups.pop()
         reduced, kept = ([g for g in groups if g.reduced is wanted] for wanted in (True, False))
@@ -159,7 +196,6 @@ class _Plan:
             self.order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
             return
         row, block = (reduced or [_NONE])[0], (kept or [_NONE])[0]
-        self.shape, self.strides, size, elements = _result(shape, memory_order(shape, strides), axes, keep)
         self.is_copy = elements == 1 and op != NORM
         if self.is_copy:
             return

@@ -45,7 +45,7 @@ class SortOperations(ArrayOperations):
         plan, keys = _plan(count, length), self.empty((count, length), default_int)
         job = _KEYS_JOB(plan.record.address, keys.storage.address, lines.address)
         tasks.run(_loop("keys"), job, plan.tasks, self.threads)
-        self._sort_lines(self.array(keys))
+        self.act(self._sort_lines, self.operand(keys))
         job = _PLACES_JOB(
             plan.record.address, values.storage.address, indices.storage.address, keys.storage.address, lines.address
         )

@@ -46,6 +46,10 @@ class Live(NamedTuple):
     """Gives the bytes for the replay that comes."""
 
 
+Changing = tuple[bytes, int, Callable[[], bytes]]
+"""Of a kernel's arguments, a part by its bytes, where in it begins what is new in each replay, and what gives that."""
+
+
 class Addressed:
     """A tensor's memory by its address, of which NumPy makes an array that nobody reads while it is noted."""
 
@@ -61,15 +65,34 @@ class Addressed:
         }
 
 
+class _Unowned:
+    """Memory by its address, which others lend."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
+
+
+def unowned(value: Any) -> Any:
+    """An array of a tensor's memory, or a tuple with some, that does not keep it lent: the step's plan of it does."""
+    if isinstance(value, tuple):
+        return tuple([unowned(part) for part in value])
+    if isinstance(value, np.ndarray) and isinstance(_source_of(value), Addressed):
+        return np.asarray(_Unowned(value.__array_interface__))
+    return value
+
+
+def _source_of(array: Array) -> Any:
+    """What an array's memory belongs to."""
+    return array.base.base if isinstance(array.base, np.ndarray) else array.base
+
+
 def _tables(value: Any) -> Iterator[Array]:
     """The arrays among a kernel's arguments that are no tensors' memory."""
     if isinstance(value, tuple):
         for part in value:
             yield from _tables(part)
-    elif isinstance(value, np.ndarray):
-        base = value.base.base if isinstance(value.base, np.ndarray) else value.base
-        if not isinstance(base, Addressed):
-            yield value
+    elif isinstance(value, np.ndarray) and not isinstance(_source_of(value), Addressed):
+        yield value
 
 
 class Tape:
@@ -109,11 +132,17 @@ class Tape:
         self.keep(code)
         self._note(SHARED, function, job, threads, live)
 
-    def launch(self, kernel: Any, arguments: tuple[Any, ...], threads: int) -> None:
+    def launch(self, kernel: Any, arguments: tuple[Any, ...], threads: int, changing: Changing | None = None) -> None:
         """Notes the run of a kernel that Numba compiles."""
         function, job = _packed(kernel, arguments)
         self.keep(*_tables(arguments))
-        self._note(SHARED, function, job, threads, None)
+        live = None
+        if changing is not None:
+            part, behind, refresh = changing
+            if job.count(part) != 1:
+                raise GraphError(f"[graph] expected what changes once among the arguments of {kernel}: step outside")
+            live = Live(job.index(part) + behind, refresh)
+        self._note(SHARED, function, job, threads, live)
 
     def act(self, function: Callable[..., object], *arguments: Any) -> None:
         """Notes the call of a function, with arguments."""
@@ -308,14 +337,14 @@ def zeros(words: int) -> Array:
     return memory
 
 
-def enter(entry: Entry, threads: int, arguments: tuple[Any, ...]) -> None:
+def enter(entry: Entry, threads: int, arguments: tuple[Any, ...], changing: Changing | None = None) -> None:
     """Runs a kernel by its entry (``alpha.cpu.compile.entry``) on up to so many threads."""
     noted = tape()
     if noted is None:
         workers.WORKERS.enter(entry, threads, arguments)
     else:
         kernel, typed = entered(entry, arguments)
-        noted.launch(kernel, typed, threads)
+        noted.launch(kernel, typed, threads, changing)
 
 
 def kept(*things: Any) -> None:

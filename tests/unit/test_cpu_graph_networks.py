@@ -1,0 +1,278 @@
+"""alpha.graph on the CPU engine, of whole trainings: 50 steps have the bits of the steps themselves."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import alpha
+from alpha import nn, optim
+from alpha.errors import AlphaError
+from alpha.nn import functional as F
+from tests.unit.test_cpu_graphs import assert_same, poison, seeded
+
+__all__ = ["seeded"]
+
+STEPS = 50
+Array = np.ndarray[Any, Any]
+Inputs = tuple[alpha.Tensor, ...]
+
+
+class Training:
+    """A network and its optimizers, and what a step does.
+
+    Attributes:
+        inputs: gives the step's inputs of a number.
+        net, optimizers, more: what a step changes.
+    """
+
+    def __init__(self, net: nn.Module, optimizers: list[optim.Optimizer], inputs: Callable[[int], Inputs]) -> None:
+        self.net, self.optimizers, self.inputs = net.train(), optimizers, inputs
+        self.more: list[nn.Module] = []
+
+    def step(self, *inputs: alpha.Tensor) -> Any:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        loss = self.loss(*inputs)
+        loss.backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss
+
+    def loss(self, x: alpha.Tensor, y: alpha.Tensor) -> alpha.Tensor:
+        return F.cross_entropy(self.net(x), y)
+
+    def between(self, number: int) -> None:
+        """What happens outside the step, before it."""
+
+    def state(self) -> list[Any]:
+        values: list[Any] = [np.array(v) for net in (self.net, *self.more) for v in net.state_dict().values()]
+        for optimizer in self.optimizers:
+            for p in self.net.parameters():
+                values += [np.array(value) for value in optimizer.state.get(p, {}).values()]
+            values.append(optimizer.steps)
+        return [*values, alpha.random.get_state()]
+
+
+def images(channels: int, size: int, classes: int = 5, count: int = 6) -> Callable[[int], Inputs]:
+    def inputs(number: int) -> Inputs:
+        rng = np.random.default_rng(number)
+        x = rng.standard_normal((count, size, size, channels)).astype(np.float32)
+        return alpha.tensor(x), alpha.tensor(rng.integers(0, classes, count))
+
+    return inputs
+
+
+def resnet() -> Training:
+    net = nn.models.resnet18(5, base_width=4)
+    return Training(net, [optim.Adam(net.parameters(), lr=1e-3)], images(3, 32))
+
+
+def muon() -> Training:
+    """Filters by Muon, all else by SGD; an average of the weights is kept beside."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU(), nn.Conv2d(8, 8, 3, 2, bias=False), nn.GELU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5),
+    )  # fmt: skip
+    filters = [p for p in net.parameters() if p.ndim > 1]
+    rest = [p for p in net.parameters() if p.ndim <= 1]
+    training = Training(net, [optim.Muon(filters, lr=0.01), optim.SGD(rest, lr=0.1, momentum=0.9)], images(3, 9))
+    average = optim.swa_utils.AveragedModel(net, avg_fn=optim.swa_utils.get_ema_avg_fn(0.9))
+    training.more.append(average)
+    training.between = lambda number: average.update_parameters(net)  # type: ignore[method-assign]
+    return training
+
+
+class Adversaries(Training):
+    """The discriminator's step and the generator's, as the example makes them."""
+
+    def __init__(self) -> None:
+        net = nn.models.DCGAN(image_size=16, latent_size=6, base_width=8)
+        optimizers = [optim.Adam(part.parameters(), lr=2e-4) for part in (net.discriminator, net.generator)]
+        super().__init__(net, list(optimizers), lambda number: (images(3, 16)(number)[0],))
+
+    def step(self, *inputs: alpha.Tensor) -> Any:
+        net: Any = self.net
+        fake, losses = net(alpha.randn(len(inputs[0]), 6)), []
+        for optimizer, loss in zip(
+            self.optimizers, (lambda: net.discriminator_loss(inputs[0], fake), lambda: net.generator_loss(fake)),
+            strict=True,
+        ):  # fmt: skip
+            losses.append(loss())
+            optimizer.zero_grad()
+            losses[-1].backward()
+            optimizer.step()
+            net.discriminator.requires_grad_(len(losses) == 2)
+        return losses
+
+
+class Language(Training):
+    """A layer of a transformer with dropout everywhere, also in its attention; the loss is one of log likelihoods."""
+
+    def __init__(self) -> None:
+        net = nn.Sequential(
+            nn.Embedding(11, 16), nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True),
+            nn.Linear(16, 11), nn.LogSoftmax(-1),
+        )  # fmt: skip
+        super().__init__(net, [optim.AdamW(net.parameters(), lr=1e-2)], self.tokens)
+
+    def tokens(self, number: int) -> Inputs:
+        rng = np.random.default_rng(number)
+        text = rng.integers(0, 11, (4, 8))
+        return alpha.tensor(text[:, :-1]), alpha.tensor(np.where(text[:, 1:] < 2 + number % 2, -100, text[:, 1:]))
+
+    def loss(self, x: alpha.Tensor, y: alpha.Tensor) -> alpha.Tensor:
+        return F.nll_loss(self.net(x).reshape(-1, 11), y.reshape(-1))
+
+
+class Accumulating(Training):
+    """Two batches for one update, gradients clipped, and the number of right answers."""
+
+    def __init__(self) -> None:
+        net = nn.Sequential(nn.Flatten(), nn.Linear(27, 12), nn.Tanh(), nn.Dropout(0.2), nn.Linear(12, 5))
+        super().__init__(net, [optim.RMSprop(net.parameters(), lr=1e-3, momentum=0.9)], images(3, 3))
+
+    def step(self, *inputs: alpha.Tensor) -> Any:
+        x, y = inputs
+        self.optimizers[0].zero_grad()
+        total, right = alpha.zeros(()), alpha.zeros((), dtype="int64")
+        for part, labels in zip(x.chunk(2), y.chunk(2), strict=True):
+            logits = self.net(part)
+            loss = F.cross_entropy(logits, labels, label_smoothing=0.1) / 2
+            loss.sum().backward()
+            total, right = total + loss.detach(), right + (logits.argmax(1) == labels).sum()
+        optim.clip_grad_norm_(self.net.parameters(), 0.5)
+        self.optimizers[0].step()
+        return total, right
+
+
+TRAININGS: dict[str, Callable[[], Training]] = {
+    "resnet18": resnet,
+    "muon": muon,
+    "dcgan": Adversaries,
+    "language": Language,
+    "accumulating": Accumulating,
+}
+
+
+def values(results: Any) -> list[Array]:
+    return [np.array(one.detach()) for one in (results if isinstance(results, tuple | list) else [results])]
+
+
+def trained(name: str, graphed: bool, poisoned: bool = False, steps: int = STEPS) -> tuple[list[Any], Any]:
+    """Losses and state, and the step."""
+    alpha.manual_seed(5)
+    training = TRAININGS[name]()
+    step = alpha.graph(training.step) if graphed else training.step
+    found = []
+    for number in range(steps):
+        training.between(number)
+        if poisoned:
+            poison(step)
+        found += values(step(*training.inputs(number)))
+    return [*found, *training.state()], step
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_fifty_steps_have_the_bits_of_the_steps_themselves(name: str) -> None:
+    expected, _ = trained(name, False)
+    found, step = trained(name, True)
+    assert_same(expected, found)
+    assert 1 <= step.captures <= 2  # labels to ignore come and go
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_they_read_nothing_that_they_have_not_written(name: str) -> None:
+    expected, _ = trained(name, False, steps=6)
+    found, _ = trained(name, True, poisoned=True, steps=6)
+    assert_same(expected, found)
+
+
+def test_numbers_of_one_and_expanded_ones_are_reduced_in_a_step() -> None:
+    """The gradient of a sum repeats one number; a loss is summed though it is a number already."""
+    w = alpha.rand(4, 3, 3, 2, requires_grad=True)
+    b = alpha.rand(4, requires_grad=True)
+
+    def step(x: alpha.Tensor) -> Any:
+        w.grad = b.grad = None
+        y = F.conv2d(x, w, b)
+        y.sum().mean().backward()
+        assert w.grad is not None and b.grad is not None
+        return y.detach().argmax(-1).float().mean(), (y.detach() > 0).sum(), w.grad.clone(), b.grad.clone()
+
+    graphed = alpha.graph(step)
+    for number in range(5):
+        x = images(2, 6)(number)[0]
+        assert_same(values(step(x)), values(graphed(x)))
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs POSIX timers")
+def test_a_ctrl_c_leaves_a_replay_undone_or_done() -> None:
+    """Wherever it comes, the weights, counts and random state are those of another run, of whole steps alone."""
+
+    class Run:
+        def __init__(self) -> None:
+            alpha.manual_seed(5)
+            self.training = Accumulating()
+            self.step, self.inputs = alpha.graph(self.training.step), self.training.inputs(0)
+            for _ in range(4):
+                self.step(*self.inputs)
+            self.state = self.training.state()
+
+        def go(self) -> None:
+            """A step, at this run's place among the random numbers."""
+            alpha.random.set_state(self.state[-1])
+            self.step(*self.inputs)
+            self.state = self.training.state()
+
+    def interrupt(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    tried, whole, rng = Run(), Run(), np.random.default_rng(0)
+    assert_same(whole.state, tried.state)
+    undone = done = 0
+    for _ in range(60):
+        alpha.random.set_state(tried.state[-1])
+        old = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(1e-5, 3e-3)))
+            while True:
+                tried.step(*tried.inputs)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGALRM, old)
+        tried.state = tried.training.state()
+        undone += _are_same(tried.state, whole.state)
+        while not _are_same(tried.state, whole.state):
+            assert whole.training.optimizers[0].steps < tried.training.optimizers[0].steps
+            whole.go()
+            done += 1
+    assert tried.step.captures == whole.step.captures == 1
+    assert undone + done
+
+
+def _are_same(left: list[Any], right: list[Any]) -> bool:
+    try:
+        assert_same(left, right)
+    except AssertionError:
+        return False
+    return True
+
+
+def test_an_average_within_the_step_is_refused() -> None:
+    """It asks the host how many networks are in it."""
+    training = muon()
+    average: Any = training.more[0]
+
+    def step(*inputs: alpha.Tensor) -> Any:
+        loss = training.step(*inputs)
+        average.update_parameters(training.net)
+        return loss
+
+    graphed = alpha.graph(step)
+    with pytest.raises(AlphaError, match="a value read by the host"):
+        for number in range(3):
+            graphed(*training.inputs(number))
