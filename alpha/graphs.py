@@ -85,7 +85,7 @@ def graph(step: Step, warmup: int = 2) -> GraphedStep:
 
     The first ``warmup`` calls run the step as it is; the next one captures it, and from then on a call copies its
     arguments into the capture's and replays. Losses and parameters are those of the step itself, to the bit. On the CPU
-    engine the kernels are called one after another by one native loop, and what NumPy computes is refused.
+    engine the kernels are called one after another by one native loop, and what NumPy computes, between its parts.
 
     The step takes tensors of one engine by position and returns tensors (None, or tuples, lists and dicts of them);
     the caller gets copies outside the graph. Other shapes or dtypes are captured for themselves. Optimizers, the

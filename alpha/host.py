@@ -38,11 +38,11 @@ def array(tensor: Tensor) -> Array:
     return np.ndarray(tensor.shape, dtype, storage._loan, tensor.offset * item, strides)
 
 
-def convert(source: Tensor, out: Tensor) -> None:
-    """Copies a tensor into another, broadcast, in the other's dtype."""
+def convert(source: Array, out: Array) -> None:
+    """Copies an array into another, broadcast, in the other's dtype."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
-        np.copyto(array(out), array(source), casting="unsafe")
+        np.copyto(out, source, casting="unsafe")
 
 
 def memory_of(loan: Array) -> Array:

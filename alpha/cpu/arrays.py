@@ -54,7 +54,7 @@ class ArrayOperations(MaskOperations):
 
     def copy(self, source: Tensor, out: Tensor) -> None:
         if is_stored(source.dtype) or is_stored(out.dtype):
-            host.convert(source, out)
+            self.act(host.convert, self.operand(source), self.operand(out))
         elif source.dtype != out.dtype:
             self.pointwise("copy", conversion(out.dtype), (repeated(source, out.shape),), (), out)
         elif COPY_INTO.launch(out, source) is None and not self.copy_layout(source, out):

@@ -11,7 +11,7 @@ import numpy as np
 from alpha import bands
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from alpha.cpu import pairs
-from alpha.cpu.base import HostEngine
+from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.isa import ISA, L1_SET_STRIDE, L1_WAYS
@@ -29,6 +29,10 @@ IMAGE_GAP_BYTES = 5 * 64
 
 SPREAD_WORK = 1000
 """Fewest operations per number of x that are worth a copy of it."""
+
+
+def _activate(values: Array, slope: float) -> None:
+    np.multiply(values, values.dtype.type(slope), out=values, where=~(values > 0))
 
 
 class ConvolutionOperations(HostEngine):
@@ -89,9 +93,9 @@ class ConvolutionOperations(HostEngine):
             rows, columns = (
                 slice(axis.reaching.start, axis.reaching.stop) for axis in (geometry.rows, geometry.columns)
             )
-            filters = self.array(dw)
-            filters.fill(0)
-            filters[:, rows, columns] = self.array(self.conv2d_weight_grad(x, dy, geometry.reached, groups))
+            reached = self.conv2d_weight_grad(x, dy, geometry.reached, groups)
+            self.fill(dw, 0)
+            self.act(np.copyto, self.operand(dw)[:, rows, columns], self.operand(reached))
             return dw
         x, dy = pairs.factors(self, x, dy)
         x, dy = self._image(x), self._image(dy)
@@ -138,8 +142,7 @@ class ConvolutionOperations(HostEngine):
             self.elementwise("add", out, residual, out=out)
         if slope is not None:
             for row, first in itertools.product(range(out.shape[1]), range(0, out.shape[2], bands.MIN_EMPTY)):
-                values = self.array(out)[:, row, first : first + bands.MIN_EMPTY]
-                np.multiply(values, values.dtype.type(slope), out=values, where=~(values > 0))
+                self.act(_activate, self.operand(out)[:, row, first : first + bands.MIN_EMPTY], slope)
 
     def _weight_grad_in_bands(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         """The sum of the filter gradients of all bands of outputs."""

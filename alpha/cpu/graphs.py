@@ -19,7 +19,7 @@ from alpha.changes import deferred_interrupts
 from alpha.cpu import tapes
 from alpha.cpu.base import Array
 from alpha.cpu.engine import CPUEngine
-from alpha.dtypes import float64, is_stored, uint8
+from alpha.dtypes import float64, uint8
 from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError
 from alpha.mempool import MemoryPool
@@ -218,8 +218,9 @@ class Recorder(graphs.Recorder):
 class StepEngine(CPUEngine):
     """What a CPU engine is while a thread rehearses or captures a step on it.
 
-    What NumPy computes, or the host would read, is refused in the step. While it is captured its kernels are noted
-    (``alpha.cpu.tapes``), and what is made lives in the capture's memory. Other threads find the engine as ever.
+    What the host would read is refused in the step. While it is captured its kernels, and the functions that ``act``
+    would call, are noted (``alpha.cpu.tapes``), and what is made lives in the capture's memory. Other threads find the
+    engine as ever.
     """
 
     has_launches = False  # they would run kernels that are to be noted
@@ -253,7 +254,7 @@ class StepEngine(CPUEngine):
     def operand(self, tensor: Tensor) -> Array:
         if self.here() is None:
             return super().array(tensor)
-        return np.asarray(tapes.Addressed(tensor))
+        return np.asarray(tapes.Addressed(tensor)).view(tensor.dtype)
 
     def act(self, function: Callable[..., object], *arguments: Any) -> None:
         capture = self.here()
@@ -321,11 +322,6 @@ class StepEngine(CPUEngine):
         if capture is not None:
             capture.keep(made)
         return made
-
-    def copy(self, source: Tensor, out: Tensor) -> None:
-        if is_stored(source.dtype) or is_stored(out.dtype):
-            steps.refuse(self, f"a copy of {source.dtype} to {out.dtype}, which NumPy makes", _OUTSIDE)
-        super().copy(source, out)
 
     # -- indices ---------------------------------------------------------------------------------------------------
 
@@ -400,7 +396,9 @@ class StepEngine(CPUEngine):
             return None
         draw = capture.draws.get((settings.seed, settings.offset))
         if draw is None:
-            raise GraphError("[graph] expected an attention with dropout in the step of its gradient: take both into it")
+            raise GraphError(
+                "[graph] expected an attention with dropout in the step of its gradient: take both into it"
+            )
         return draw.draw if is_forward else draw.again
 
     # -- losses ------------------------------------------------------------------------------------------------------

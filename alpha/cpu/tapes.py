@@ -47,7 +47,7 @@ class Live(NamedTuple):
 
 
 Changing = tuple[bytes, int, Callable[[], bytes]]
-"""Of a kernel's arguments, a part by its bytes, where in it begins what is new in each replay, and what gives that."""
+"""A part of a kernel's arguments by its bytes, where in it begins what is new in each replay, and what gives that."""
 
 
 class Addressed:
@@ -77,7 +77,7 @@ def unowned(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple([unowned(part) for part in value])
     if isinstance(value, np.ndarray) and isinstance(_source_of(value), Addressed):
-        return np.asarray(_Unowned(value.__array_interface__))
+        return np.asarray(_Unowned(value.__array_interface__)).view(value.dtype)
     return value
 
 

@@ -192,6 +192,29 @@ def test_they_read_nothing_that_they_have_not_written(name: str) -> None:
     assert_same(expected, found)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_steps_of_other_dtypes(dtype: str) -> None:
+    def run(wrap: Callable[[Any], Any]) -> list[Any]:
+        alpha.manual_seed(3)
+        net = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 5)).to(dtype)
+
+        def step(x: alpha.Tensor, y: alpha.Tensor) -> Any:
+            net.zero_grad()
+            logits = net(x.to(dtype))
+            loss = F.cross_entropy(logits.float(), y)
+            loss.backward()
+            return loss, logits.topk(2)[1], y.cumsum(0), y.sort()[0], (y == logits.argmax(1)).sum(), y.max()
+
+        graphed, found = wrap(step), []
+        for number in range(6):
+            x, y = images(6, 1)(number)
+            found += values(graphed(x.reshape(6, 6), y))
+            found += [np.array(p.grad.float()) for p in net.parameters() if p.grad is not None]
+        return found
+
+    assert_same(run(lambda step: step), run(alpha.graph))
+
+
 def test_numbers_of_one_and_expanded_ones_are_reduced_in_a_step() -> None:
     """The gradient of a sum repeats one number; a loss is summed though it is a number already."""
     w = alpha.rand(4, 3, 3, 2, requires_grad=True)

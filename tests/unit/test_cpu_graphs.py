@@ -364,8 +364,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "upload": (lambda x: x + np.ones(3, np.float32), "data from the host: make the tensor outside the step"),
     "tensor": (lambda x: x + alpha.tensor([1.0]), "data from the host"),
     "wait": (lambda x: x.engine.synchronize(), "a wait for the device: synchronise outside"),
-    "sort": (lambda x: alpha.sort(x)[0], "sort, which NumPy computes"),
-    "half": (lambda x: x.half(), "a copy of float32 to float16"),
+    "as many as there are": (alpha.nonzero, "a value read by the host"),
     "generator": (lambda x: x + alpha.rand(3, generator=alpha.Generator()), "random numbers of a generator"),
 }
 
