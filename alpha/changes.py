@@ -14,8 +14,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat, starmap
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -192,21 +191,27 @@ def finish(run: Callable[[], None]) -> None:
             pass
 
 
-@contextmanager
-def deferred_interrupts() -> Iterator[None]:
-    """Delays Ctrl-C to the end of the block: for a few steps that can be neither repeated nor undone.
+class deferred_interrupts:
+    """``with deferred_interrupts():`` delays Ctrl-C to the end of the block: for steps that cannot be undone.
 
     Only the main thread gets signals, so other threads have nothing to defer.
     """
-    handler = _signals.getsignal(_SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    waiting: list[tuple[int, FrameType | None]] = []
-    _signals.signal(_SIGINT, lambda number, frame: waiting.append((number, frame)))
-    try:
-        yield
-    finally:
-        _signals.signal(_SIGINT, handler)
-        if waiting:
-            handler(*waiting[0])
+
+    __slots__ = ("_handler", "_waiting")
+
+    def __enter__(self) -> None:
+        handler = _signals.getsignal(_SIGINT)
+        self._waiting: list[tuple[int, FrameType | None]] = []
+        is_main = threading.current_thread() is threading.main_thread()
+        self._handler = handler if is_main and callable(handler) else None
+        if self._handler is not None:
+            _signals.signal(_SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._waiting.append((number, frame))
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            _signals.signal(_SIGINT, self._handler)
+            if self._waiting:
+                self._handler(*self._waiting[0])

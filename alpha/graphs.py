@@ -286,9 +286,12 @@ class _Recorded:
 
     def launch(self) -> bool:
         """Launches; False where values lead the step elsewhere."""
-        with random.sequence_kept():
+        before = random.sequence()
+        try:
             if not self.recording.launch():
                 return False
+        finally:
+            random.end_own_sequence(before)
         for leaf in self.leaves:
             leaf.restore()
         return True

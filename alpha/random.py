@@ -244,6 +244,11 @@ def sequence_kept() -> Iterator[None]:
         _thread.place = before
 
 
+def sequence() -> AtomicReference[tuple[int, int]] | None:
+    """The sequence that this thread draws from, for ``end_own_sequence``; None for the process's."""
+    return _thread.place
+
+
 def begin_own_sequence(state: Mapping[str, int]) -> AtomicReference[tuple[int, int]] | None:
     """From now on what this thread draws begins at a state; returns what ``end_own_sequence`` takes.
 

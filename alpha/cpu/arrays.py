@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -142,21 +142,38 @@ class ArrayOperations(MaskOperations):
             source = out
         if not count:
             return out, False
-        checking = self.checking or high <= 0  # no element can stand in where there is none
-        found = np.array(_NOTHING_FOUND)
-        tapes.kept(found)
-        plan, may_ignore = _range_plan(count), ignore is not None
+        return out, self._range(source, out, low, high, check, ignore)()
+
+    def _finding(self, index: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None) -> Callable[[], bool]:
+        """What checks indices that change at their place, and finds whether there are any to ignore."""
+        if not index.numel() or index.strides != dense_strides(index.shape):
+            return lambda: ArrayOperations._checked(self, index, low, high, check, ignore)[1]
+        return self._range(index, self.empty(index.shape, default_int), low, high, check, ignore)
+
+    def _range(
+        self, source: Tensor, out: Tensor, low: int, high: int, check: RangeCheck, ignore: int | None
+    ) -> Callable[[], bool]:
+        """What checks some indices, copies them, and finds whether there are any to ignore."""
+        count, checking = source.numel(), self.checking or high <= 0  # no element can stand in where there is none
+        found, plan, may_ignore = np.array(_NOTHING_FOUND), _range_plan(source.numel()), ignore is not None
         job = _RANGE_JOB(
             plan.address, source.address, out.address, low, high, ignore if may_ignore else 0, may_ignore, checking,
             found.ctypes.data,
         )  # fmt: skip
         is_aligned = out.storage.address % ISA.bytes == 0
         streams = source is not out and streaming.streams(8 * count, 8 * count) and is_aligned
-        tasks.run(_range_loop(streams), job, -(-count // ranges.TASK), self.threads)
-        is_ignored, place = found.tolist()
-        if checking and place < count:
-            raise check.error(int(HostEngine.array(self, out).reshape(-1)[place]), place)
-        return out, is_ignored != 0
+        loop, pieces = _range_loop(streams), -(-count // ranges.TASK)
+
+        def find() -> bool:
+            found[...] = _NOTHING_FOUND
+            tapes.kept(found)
+            tasks.run(loop, job, pieces, self.threads)
+            is_ignored, place = found.tolist()
+            if checking and place < count:
+                raise check.error(int(HostEngine.array(self, out).reshape(-1)[place]), place)
+            return bool(is_ignored)
+
+        return find
 
     def _native(self, index: Index) -> tuple[Any, ...]:
         """The index as NumPy takes it. A mask is copied: NumPy reads it twice, and it may change in between."""

@@ -337,12 +337,8 @@ class StepEngine(CPUEngine):
             findings.append(found[1])
             return found
         is_given, rehearsed = capture.is_given(index), bool(findings and findings.pop(0))
-        given = index.detach()
-
-        def find() -> bool:
-            return CPUEngine._checked(self, given, low, high, check, ignore)[1]
-
         with _aside():
+            find = self._finding(index.detach(), low, high, check, ignore)
             is_ignored = find() if is_given else rehearsed
 
         def test() -> None:
