@@ -157,6 +157,7 @@ class _Plan:
     def __init__(self, step: Step, engine: Engine, recorder: Recorder) -> None:
         self.step, self.engine, self.recorder = step, engine, recorder
         self.calls = self.captures = 0
+        self.keeps = not is_grad_enabled()
         self.is_due = False  # whether the last call was a rehearsal of values that no capture is for
         self.rehearsal: Watch | None = None
         self.noted: Any = None  # by the recorder, of the rehearsal
@@ -217,7 +218,7 @@ class _Plan:
 
     def rehearse(self, inputs: Sequence[Tensor]) -> Any:
         """Runs the step as it is, and refuses what no capture could hold."""
-        with self.recorder.rehearse() as noted, watching(Watch(self.engine)) as watch:
+        with self.recorder.rehearse() as noted, watching(Watch(self.engine, keeps=self.keeps)) as watch:
             result = _each_tensor(_detached, self.step(*inputs))
         watch.leaves = dict.fromkeys(watch.leaves)  # their old gradients are of no more use
         self.rehearsal, self.noted = watch, noted
@@ -225,10 +226,11 @@ class _Plan:
 
     def capture(self) -> _Recorded:
         """Captures the step, which then is as good as run on the host, and waits to be launched."""
-        watch = Watch(self.engine, self.rehearsal)
+        watch = Watch(self.engine, self.rehearsal, self.keeps)
         before: dict[Tensor, Tensor | None] = {}
         if self.rehearsal is not None:
             before = {leaf: leaf.grad for leaf in self.rehearsal.leaves}
+        versions = [] if self.rehearsal is None else self.rehearsal.versions()
         state = random.get_state()
         try:
             with self.recorder.capture(self.noted) as recording, watching(watch):
@@ -239,6 +241,8 @@ class _Plan:
                 leaf.grad = grad
             raise
         self.captures += 1
+        # A step that writes to its weights is captured anew, without what is made of them being kept.
+        self.keeps = self.keeps and self.rehearsal is not None and versions == self.rehearsal.versions()
         leaves = [_Leaf(leaf, before.get(leaf, found), found) for leaf, found in watch.leaves.items()]
         recorded = _Recorded(self.engine, recording, result, leaves, watch)
         self.recorded = [recorded, *self.recorded[: _RECORDINGS - 1]]

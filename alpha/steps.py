@@ -17,7 +17,7 @@ from alpha.errors import GraphError
 if TYPE_CHECKING:
     from alpha.engine import Engine
     from alpha.graphs import Capture
-    from alpha.tensor import Tensor
+    from alpha.tensor import Storage, Tensor
 
 Guard = tuple[Callable[[], Hashable], Hashable]
 """A function that reads something a step depends on, and the value that it had."""
@@ -64,10 +64,12 @@ class Watch:
         conditions: what is to be found out before each later call, in this order.
         findings: what a rehearsal has found out that its capture cannot, by key.
         random: the place in the random sequence where it began.
+        keeps: whether what is made of tensors may be kept for the replays, until one of these is written to.
     """
 
-    def __init__(self, engine: Engine, rehearsal: Watch | None = None) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, rehearsal: Watch | None = None, keeps: bool = False) -> None:
+        self.engine, self.keeps = engine, keeps
+        self._sources: dict[Storage, int] = {}
         self.leaves: dict[Tensor, Tensor | None] = {}
         self.guards: list[Guard] = []
         self.tables: dict[Hashable, Tensor] = {} if rehearsal is None else dict(rehearsal.tables)
@@ -76,6 +78,24 @@ class Watch:
         if rehearsal is not None:
             self.findings = {key: copy(found) for key, found in rehearsal.findings.items()}
         self.random = random.get_state()
+
+    def depend_on(self, sources: Iterable[Tensor]) -> None:
+        """Guards the memory of tensors against being written to."""
+        if not self._sources:
+            self.guards.append((self.is_unwritten, True))
+        for source in sources:
+            self._sources.setdefault(source.storage, source.storage.version)
+
+    def versions(self) -> list[int]:
+        """Those of the memory that it depends on, now."""
+        return [storage.version for storage in self._sources]
+
+    def is_unwritten(self) -> bool:
+        """Whether nobody has written to what the step depends on."""
+        for storage, version in self._sources.items():  # noqa: SIM110  # it is asked before each replay
+            if storage.version != version:
+                return False
+        return True
 
 
 class _Thread(threading.local):
@@ -135,6 +155,24 @@ def refuse(engine: Engine, got: str, advice: str) -> None:
 def is_watched() -> bool:
     """Whether this thread rehearses or captures a step: a value kept from it would not change in a replay."""
     return _thread.watch is not None
+
+
+def keeps(sources: Iterable[Tensor]) -> bool:
+    """Whether this thread may use what is kept of these tensors: in a captured step, until one is written to.
+
+    That is so in steps without gradients: training writes to all.
+    """
+    watch = _thread.watch
+    if watch is None:
+        return True
+    if watch.keeps:
+        watch.depend_on(sources)
+    return watch.keeps
+
+
+def is_capturing() -> bool:
+    """Whether what this thread computes is noted for replays, and not computed now."""
+    return _capture() is not None
 
 
 def run_now_and_on_replay(effect: Callable[[], object]) -> None:

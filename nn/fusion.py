@@ -269,11 +269,15 @@ def _folded(conv: Any, bn: Any) -> tuple[Tensor, Tensor] | None:
     weight: Tensor = conv.weight
     kept = weight.storage.cache
     parts = (weight, conv.bias, bn.weight, bn.bias, bn.running_mean, bn.running_var)
-    if bn.training or is_grad_enabled() or steps.is_watched() or not _folds(parts):
+    if bn.training or is_grad_enabled() or not _folds(parts):
         kept.pop(_KEY, None)  # in training the memory is freed
+        return None
+    if not steps.keeps([part for part in parts if part is not None]):
         return None
     entry = kept.get(_KEY)
     if entry is None or not entry.serves(parts, bn.eps):
+        if steps.is_capturing():
+            return None
         entry = kept[_KEY] = _Folded(parts, bn.eps)
     return entry.weight, entry.bias
 

@@ -215,6 +215,83 @@ def test_steps_of_other_dtypes(dtype: str) -> None:
     assert_same(run(lambda step: step), run(alpha.graph))
 
 
+class TestInference:
+    """A BatchNorm is folded into its convolution, and filters are packed once, until one of their tensors changes."""
+
+    @staticmethod
+    def net() -> Any:
+        alpha.manual_seed(2)
+        net = nn.models.resnet18(5, base_width=8).eval()
+        with alpha.no_grad():
+            for p in net.parameters():
+                p.mul_(1.5)
+        return net
+
+    def test_it_has_the_bits_of_the_folded_network(self) -> None:
+        net = self.net()
+        step, x = alpha.graph(net), images(3, 32)(0)[0]
+        with alpha.no_grad():
+            for number in range(4):
+                np.testing.assert_array_equal(step(x).numpy(), net(x).numpy(), err_msg=str(number))
+        assert step.captures == 1
+
+    @pytest.mark.parametrize("what", ["weight", "scale", "statistics", "training"])
+    def test_it_follows_what_it_is_made_of(self, what: str) -> None:
+        net = self.net()
+        step, (x, y) = alpha.graph(net), images(3, 32)(0)
+
+        def change() -> None:
+            if what == "weight":
+                net.layer2[0].conv1.weight.mul_(0.5)
+            elif what == "scale":
+                net.layer1[1].bn2.weight.add_(1.0)
+            elif what == "statistics":
+                net.bn1.running_var.mul_(2.0)
+            else:
+                net.train()
+                with alpha.enable_grad():
+                    F.cross_entropy(net(x), y).backward()
+                    optim.SGD(net.parameters(), lr=0.1).step()
+                net.eval()
+
+        with alpha.no_grad():
+            for _ in range(3):
+                change()
+                for number in range(5):
+                    np.testing.assert_array_equal(step(x).numpy(), net(x).numpy(), err_msg=str(number))
+        assert step.captures == 3
+
+    def test_replays_neither_fold_nor_pack(self) -> None:
+        """Fewer kernels than in a step with gradients, whose filters change."""
+        net, calls = self.net(), []
+        x = images(3, 32)(0)[0]
+        for recorded in (False, True):
+            step = alpha.graph(net)
+            with alpha.set_grad_enabled(recorded):
+                for _ in range(4):
+                    step(x)
+            (plan,) = step._plans.values()
+            calls.append(sum(getattr(part, "_count", 0) for part in plan.recorded[0].recording._parts))
+        assert calls[0] < 0.7 * calls[1], calls
+
+    def test_a_step_that_writes_to_its_weights_is_captured_too(self) -> None:
+        found = []
+        for wrap in (lambda step: step, alpha.graph):
+            net = self.net()
+
+            def step(x: alpha.Tensor, net: Any = net) -> Any:
+                with alpha.no_grad():
+                    net.conv1.weight.mul_(0.9)
+                    return net(x)
+
+            graphed = wrap(step)
+            with alpha.no_grad():
+                found.append([np.array(graphed(images(3, 32)(0)[0])) for _ in range(9)])
+        assert graphed.captures == 2  # type: ignore[attr-defined]
+        for ours, right in zip(*found, strict=True):  # unfolded
+            np.testing.assert_allclose(ours, right, rtol=1e-4, atol=1e-5)
+
+
 def test_numbers_of_one_and_expanded_ones_are_reduced_in_a_step() -> None:
     """The gradient of a sum repeats one number; a loss is summed though it is a number already."""
     w = alpha.rand(4, 3, 3, 2, requires_grad=True)
