@@ -230,7 +230,9 @@ class NormalisationOperations(DeviceEngine):
 
     def empty_state(self, channels: int, training: bool) -> BatchNormState:
         """The statistics of a BatchNorm, to be filled in, in float64: the rounding of a large mean would show."""
-        return BatchNormState(self.empty((channels,), float64), self.empty((channels,), float64), training)
+        both = self.allocate(2 * channels * float64.itemsize)
+        mean, inverse_std = [Tensor(both, place, (channels,), (1,), float64) for place in (0, channels)]
+        return BatchNormState(mean, inverse_std, training)
 
     def _optional(self, vector: Tensor | None) -> Tensor | None:
         return None if vector is None else self.dense(vector)
