@@ -64,12 +64,14 @@ class Watch:
         conditions: what is to be found out before each later call, in this order.
         findings: what a rehearsal has found out that its capture cannot, by key.
         random: the place in the random sequence where it began.
+        held: what its kernels know by its address, and others may drop.
         keeps: whether what is made of tensors may be kept for the replays, until one of these is written to.
     """
 
     def __init__(self, engine: Engine, rehearsal: Watch | None = None, keeps: bool = False) -> None:
         self.engine, self.keeps = engine, keeps
         self._sources: dict[Storage, int] = {}
+        self.held: list[object] = []
         self.leaves: dict[Tensor, Tensor | None] = {}
         self.guards: list[Guard] = []
         self.tables: dict[Hashable, Tensor] = {} if rehearsal is None else dict(rehearsal.tables)
@@ -91,9 +93,9 @@ class Watch:
         return [storage.version for storage in self._sources]
 
     def is_unwritten(self) -> bool:
-        """Whether nobody has written to what the step depends on."""
+        """Whether nobody has written to what the step depends on; an array that shares it may, uncounted."""
         for storage, version in self._sources.items():  # noqa: SIM110  # it is asked before each replay
-            if storage.version != version:
+            if storage.version != version or storage.exported:
                 return False
         return True
 
@@ -168,6 +170,12 @@ def keeps(sources: Iterable[Tensor]) -> bool:
     if watch.keeps:
         watch.depend_on(sources)
     return watch.keeps
+
+
+def hold(thing: object) -> None:
+    """Has a captured step hold what its kernels know by its address."""
+    if _thread.watch is not None:
+        _thread.watch.held.append(thing)
 
 
 def is_capturing() -> bool:

@@ -156,10 +156,6 @@ class ArrayOperations(MaskOperations):
         """What checks some indices, copies them, and finds whether there are any to ignore."""
         count, checking = source.numel(), self.checking or high <= 0  # no element can stand in where there is none
         found, plan, may_ignore = np.array(_NOTHING_FOUND), _range_plan(source.numel()), ignore is not None
-        job = _RANGE_JOB(
-            plan.address, source.address, out.address, low, high, ignore if may_ignore else 0, may_ignore, checking,
-            found.ctypes.data,
-        )  # fmt: skip
         is_aligned = out.storage.address % ISA.bytes == 0
         streams = source is not out and streaming.streams(8 * count, 8 * count) and is_aligned
         loop, pieces = _range_loop(streams), -(-count // ranges.TASK)
@@ -167,6 +163,10 @@ class ArrayOperations(MaskOperations):
         def find() -> bool:
             found[...] = _NOTHING_FOUND
             tapes.kept(found)
+            job = _RANGE_JOB(  # made here, so that what is known by its address is held
+                plan.address, source.address, out.address, low, high, ignore if may_ignore else 0, may_ignore, checking,
+                found.ctypes.data,
+            )  # fmt: skip
             tasks.run(loop, job, pieces, self.threads)
             is_ignored, place = found.tolist()
             if checking and place < count:

@@ -298,10 +298,10 @@ def test_numbers_are_made_in_the_pool(name: str) -> None:
 @pytest.mark.parametrize("size", [1 << 32, 1 << 45, 1 << 58])
 def test_what_is_beyond_the_cap_is_refused_at_once(name: str, size: int) -> None:
     engine = CPUEngine(memory="64MB")
-    start, before = time.thread_time(), engine.memory.in_use
+    start, before = time.perf_counter(), engine.memory.in_use
     with pytest.raises(OutOfMemoryError):
         MADE[name](size, engine)
-    assert time.thread_time() - start < 5
+    assert time.perf_counter() - start < 5
     assert engine.memory.in_use == before
     assert alpha.ones(4, engine=engine).numpy().sum() == 4
 

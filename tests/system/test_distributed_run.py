@@ -325,7 +325,7 @@ def test_ranks_that_go_on_after_ctrl_c_are_killed(way: str, tmp_path: Path) -> N
             launcher.send_signal(signal.SIGTERM)
         began = time.monotonic()
         _, errors = launcher.communicate(timeout=60)
-        assert time.monotonic() - began < 30.0  # seconds; a grace of 60 would show, a busy machine does not
+        assert time.monotonic() - began < 8.0
     assert launcher.returncode == 143
     last = "[run] got SIGTERM again: ending all ranks at once" if way == "again" else "did not end within 0.5 s: killed"
     assert errors.startswith("[run] got SIGTERM: ranks have") and last in errors

@@ -214,7 +214,7 @@ def test_the_deadline_leaves_what_was_done(tmp_path: Path) -> None:
     for _ in range(8):
         start = time.monotonic()
         status, text = run("tests", out, "--tests", str(file), "--jobs", "1", "--budget", "16", "--limit", "900")
-        assert time.monotonic() - start < 16 + 20  # Python itself has to start, too, beside other tests
+        assert time.monotonic() - start < 16 + 6  # Python itself has to start, too
         assert status in (1, 3) and left_behind(out) == FILES and "its 16 s are over" in text
         if "tests: 9 passed, 1 not reached, of 10" in text:
             break

@@ -261,6 +261,33 @@ class TestInference:
                     np.testing.assert_array_equal(step(x).numpy(), net(x).numpy(), err_msg=str(number))
         assert step.captures == 3
 
+    def test_it_follows_an_array_that_shares_a_weight(self) -> None:
+        """No version counts what is written to the array: nothing made of the weight is kept any more."""
+        net = self.net()
+        step, x = alpha.graph(net), images(3, 32)(0)[0]
+        with alpha.no_grad():
+            for _ in range(4):
+                step(x)
+            for shared in (net.layer1[0].conv1.weight, net.bn1.weight):
+                array = shared.detach().numpy()
+                for number in range(4):
+                    array *= 0.5
+                    np.testing.assert_array_equal(step(x).numpy(), net(x).numpy(), err_msg=str(number))
+
+    def test_what_it_keeps_lives_though_others_drop_it(self) -> None:
+        """A forward with gradients keeps no packed filters, and changes none."""
+        net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3)).eval()
+        step, x = alpha.graph(net), images(3, 32)(0)[0]
+        with alpha.no_grad():
+            expected = [step(x).numpy().copy() for _ in range(4)][-1]
+        net(x)
+        spoiled = [
+            alpha.full((size,), np.nan) for size in (1 << 8, 1 << 10, 1 << 12, 1 << 14, 1 << 16) for _ in range(99)
+        ]
+        with alpha.no_grad():
+            np.testing.assert_array_equal(step(x).numpy(), expected)
+        assert step.captures == 1 and len(spoiled) == 495
+
     def test_replays_neither_fold_nor_pack(self) -> None:
         """Fewer kernels than in a step with gradients, whose filters change."""
         net, calls = self.net(), []

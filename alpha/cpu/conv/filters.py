@@ -41,20 +41,21 @@ def kept(
 
     Inference keeps packed filters with the filters' storage, and packs once. Training changes filters before their next
     use, so nothing is kept, but where several passes go through the same filters (``alpha.repeated``). Captured steps
-    without gradients use what is kept until the filters are written to. Nothing is kept where
-    a NumPy array shares the storage, and may change it unnoticed, nor of filters that are not ``reused``: an activation
-    that is multiplied once would take twice its memory while it lives.
+    without gradients use what is kept until the filters are written to. Nothing is kept where a NumPy array shares the
+    storage, and may change it unnoticed, nor of filters that are not ``reused``: an activation that is multiplied once
+    would take twice its memory while it lives.
     """
     key = ("packed", how, w.offset, w.shape, w.strides, shape)
     found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
     is_kept = not w.storage.exported and steps.keeps((w,))
     if found is not None and found[0] == w.version and is_kept:
         packed = found[1]
+        steps.hold(packed)
     else:
         packed = engine.empty(shape, w.dtype)
         pack(packed)
         is_kept = is_kept and not steps.is_capturing()  # else they are packed in each replay
-    if reused and is_kept and (serve_again(w) or (is_unchanged(w.storage) and not w.storage.exported)):
+    if reused and is_kept and (serve_again(w) or is_unchanged(w.storage)):
         w.storage.cache[key] = (w.version, packed)
     return packed
 
