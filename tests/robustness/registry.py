@@ -120,6 +120,7 @@ EXCLUDED: dict[str, str] = {
             "alpha.random.begin_own_sequence",
             "alpha.random.end_own_sequence",
             "alpha.random.own_sequence",
+            "alpha.random.sequence",
             "alpha.random.sequence_kept",
             "alpha.random.stage_state",
             "alpha.Function",
