@@ -57,6 +57,7 @@ from alpha.records import (
     Normalised,
     NormGradients,
     Operand,
+    PairGradients,
     PointwiseStep,
     RangeCheck,
     RowCall,
@@ -297,6 +298,10 @@ class Engine(ABC):
     ) -> Tensor:
         """A dense tensor with one number in each element; ``order``: the axes from outermost to innermost."""
         return arrays.filled(self, shape, value, dtype, order)
+
+    def kept_ones(self, x: Tensor) -> Tensor | None:
+        """A tensor of ones as x that is kept, and only ever read; None where to make one costs next to nothing."""
+        return None
 
     def full_like(self, x: Tensor, value: Scalar, dtype: np.dtype[Any]) -> Tensor:
         """A dense tensor of x's shape and memory order with one number in each element."""
@@ -655,12 +660,13 @@ class Engine(ABC):
         w: Tensor,
         geometry: Geometry,
         groups: int,
-        before: tuple[Normalised, Tensor | None],
+        before: tuple[Normalised, Tensor | Normalised | None],
         accumulate: Tensor | None = None,
-    ) -> tuple[Tensor, NormGradients | None]:
+    ) -> tuple[Tensor, NormGradients | PairGradients | None]:
         """``conv2d_input_grad`` past the activation of the BatchNorm and residual that the images come from.
 
-        With it come the sums of that BatchNorm's gradient; None where the gradient is still the one before it.
+        The residual may be a BatchNorm's, too: ``PairGradients`` then. With the gradient come the sums of the
+        BatchNorm's; None where it is still the gradient before the activation.
         """
         raise EngineError(f"[conv2d] expected an engine that sums in convolutions, got {self.name}: sum apart")
 
@@ -690,6 +696,17 @@ class Engine(ABC):
         ``overwrites``: whether dy, the first tensor and the second one may be written over.
         """
         raise EngineError(f"[batch_norm] expected an engine that sums BatchNorms, got {self.name}: add their results")
+
+    def batch_norm_sum_summed_grad(
+        self,
+        g: Tensor,
+        first: Normalised,
+        second: Normalised,
+        found: PairGradients,
+        overwrites: tuple[bool, bool] = (False, False),
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of both tensors of ``conv2d_input_grad_past``'s gradient and sums; they may lie over them."""
+        raise EngineError(f"[batch_norm] expected an engine that sums in convolutions, got {self.name}: sum apart")
 
     def batch_norm_inverse_grad(
         self,

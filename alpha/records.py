@@ -152,6 +152,21 @@ class NormGradients(NamedTuple):
     bias: Tensor
 
 
+class PairGradients(NamedTuple):
+    """The same of two BatchNorms whose results are added to each other.
+
+    Attributes:
+        sums: (3, C), of the gradient g past the activation, of g * (x - mean), and the latter for the other one.
+        weight, bias, other_weight, other_bias: (C,), their gradients.
+    """
+
+    sums: Tensor
+    weight: Tensor
+    bias: Tensor
+    other_weight: Tensor
+    other_bias: Tensor
+
+
 class ToNormalise(NamedTuple):
     """A tensor, and how BatchNorm in training is to normalise it.
 

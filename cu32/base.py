@@ -239,6 +239,11 @@ class DeviceEngine(Engine):
             self.capture.keep(found)  # kernels may get its address within a struct
         return found
 
+    def kept_ones(self, x: Tensor) -> Tensor | None:
+        ones = self.constant(("ones", x.shape, x.dtype), lambda: np.ones(x.shape, x.dtype))
+        # Who has written to it, or may do so unseen, has it alone from now on.
+        return None if ones.storage.version or ones.storage.exported else ones
+
     def counters(self, room: int) -> Tensor:
         """At least so many counters, 0 between launches: every kernel that counts with them sets them back.
 

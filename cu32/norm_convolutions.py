@@ -15,7 +15,7 @@ from alpha.cu32.normalisation import is_aligned
 from alpha.dtypes import is_stored
 from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
 from alpha.geometry import Geometry
-from alpha.records import Normalised, NormGradients
+from alpha.records import Normalised, NormGradients, PairGradients
 from alpha.tensor import Tensor
 
 
@@ -96,17 +96,22 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         w: Tensor,
         geometry: Geometry,
         groups: int,
-        before: tuple[Normalised, Tensor | None],
+        before: tuple[Normalised, Tensor | Normalised | None],
         accumulate: Tensor | None = None,
-    ) -> tuple[Tensor, NormGradients | None]:
-        (x, _, state), residual = before
-        if bands.middle(geometry, False) is not None or not _lie_alike(x, residual, accumulate):
+    ) -> tuple[Tensor, NormGradients | PairGradients | None]:
+        norm, residual = before
+        x, other = norm.x, residual.x if isinstance(residual, Normalised) else residual
+        if bands.middle(geometry, False) is not None or not _lie_alike(x, other, accumulate):
             return self.conv2d_input_grad(dy, w, geometry, groups, accumulate=accumulate), None
         dy, w = self._image(dy), self.dense(w, range(4))
         out = self.empty(x.shape, x.dtype, IMAGE_ORDER) if accumulate is None else accumulate
         check_operands(out, dy, w, geometry, groups)
-        found = self._empty_gradients(x)
-        ending = PastEnding(x, residual, self._dense_before(before[0], x).epilogue, state, found)
+        found: NormGradients | PairGradients
+        if isinstance(residual, Normalised):
+            found, residual = self._empty_pair_gradients(x), self._dense_before(residual, residual.x)
+        else:
+            found = self._empty_gradients(x)
+        ending = PastEnding(self._dense_before(norm, x), residual, found)
         call = Call(dy, w, out, None, ending)
         MACS["conv2d_input_grad"] = self._compute(INPUT_GRAD, call, geometry, groups, accumulate is not None)
         return out, found if ending.taken else None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alpha.cu32.normalisation import MOST_TERMS, NormalisationOperations, is_aligned
 from alpha.dtypes import float64, is_stored
 from alpha.engine import BatchNormState, Epilogue
-from alpha.records import Normalised, ToNormalise
+from alpha.records import Normalised, PairGradients, ToNormalise
 from alpha.tensor import Tensor
 
 
@@ -65,25 +65,42 @@ class NormSumOperations(NormalisationOperations):
     ) -> tuple[Tensor, ...]:
         x = self._channels_dense(first.x)
         other, g = self._ordered_as(second.x, x), self._ordered_as(dy, x)
-        channels = x.shape[-1]
-        vectors = [self.empty((channels,), x.dtype) for _ in range(4)]
-        sums = self.empty((3, channels), float64)
+        found = self._empty_pair_gradients(x)
         masked = None
         if first.epilogue.slope is not None:
             masked = g if overwrites[0] or g is not dy else self.empty_like(x)
         aligned = is_aligned(x) and is_aligned(other) and is_aligned(g)
-        terms = (*self._affine(first), other, *self._affine(second))
-        self._sum_rows("grad_sums_sum", x, aligned, (g, x, *terms, masked, sums, *vectors), _factor(first))
-        results = [
+        sums, weight, bias, *of_other = found
+        terms = (*self._affine(first), other, *self._affine(second), *of_other)
+        self._sum_rows("grad_sums_sum", x, aligned, (g, x, *terms, masked, sums, weight, bias), _factor(first))
+        past = g if masked is None else masked
+        dx, other_dx = self.batch_norm_sum_summed_grad(past, first, second, found, overwrites[1:])
+        return dx, weight, bias, other_dx, *of_other
+
+    def batch_norm_sum_summed_grad(
+        self,
+        g: Tensor,
+        first: Normalised,
+        second: Normalised,
+        found: PairGradients,
+        overwrites: tuple[bool, bool] = (False, False),
+    ) -> tuple[Tensor, Tensor]:
+        x = self._channels_dense(first.x)
+        other, g = self._ordered_as(second.x, x), self._ordered_as(g, x)
+        dx, other_dx = [
             self._over(given, seen, overwritten)
-            for given, seen, overwritten in zip((first.x, second.x), (x, other), overwrites[1:], strict=True)
+            for given, seen, overwritten in zip((first.x, second.x), (x, other), overwrites, strict=True)
         ]
-        mean, inverse_std, weight, _ = self._affine(first)
-        other_mean, other_inverse_std, other_weight, _ = self._affine(second)
-        tensors = (x, mean, inverse_std, weight, other, other_mean, other_inverse_std, other_weight, sums, *results)
-        self._apply_rows("grad_apply_sum", x, aligned, (g if masked is None else masked, *tensors))
-        dx, other_dx = results
-        return dx, vectors[0], vectors[1], other_dx, vectors[2], vectors[3]
+        norm, other_norm = self._affine(first)[:3], self._affine(second)[:3]
+        tensors = (g, x, *norm, other, *other_norm, found.sums, dx, other_dx)
+        self._apply_rows("grad_apply_sum", x, is_aligned(x) and is_aligned(other) and is_aligned(g), tensors)
+        return dx, other_dx
+
+    def _empty_pair_gradients(self, x: Tensor) -> PairGradients:
+        """Those of two BatchNorms of tensors as x, to be filled in."""
+        channels = x.shape[-1]
+        vectors = [self.empty((channels,), x.dtype) for _ in range(4)]
+        return PairGradients(self.empty((3, channels), float64), *vectors)
 
     def _over(self, given: Tensor, seen: Tensor, overwritten: bool) -> Tensor:
         """Where a term's gradient goes: over the term, or to a new tensor."""

@@ -63,7 +63,8 @@ def use(
 
     Args:
         algorithm: one of ``names()``. "tiles": C-K-S, and products, by tiles of the result. "tensor_cores": so too, in
-            TF32, which the precision must allow. "threefold": in float32 on the tensor cores, of three products each,
+            TF32, which the precision must allow. "flat_tensor_cores": so too, convolutions that sum over few channels,
+            and all their taps at once. "threefold": in float32 on the tensor cores, of three products each,
             where sums are long. Of convolutions alone "patches": in TF32 too, by tiles of positions that share pixels;
             "depthwise": a filter for each channel; "few_results": up to four channels of a result; "few_channels":
             filter gradients of up to seven channels on one side; "window" and "threefold_window": filter gradients as

@@ -393,10 +393,10 @@ class _Layer:
         found: list[Result] = []
         for parts in (1, JOINED):
             with planner.use(algorithm, parts=parts):
-                found += [*self._measured(e), *self._past(e), *self._normalised(e)]
+                found += [*self.measured(e), *self.past(e), *self.past_both(e), *self._normalised(e)]
         return found
 
-    def _measured(self, e: Checker) -> list[Result]:
+    def measured(self, e: Checker) -> list[Result]:
         """The statistics of a result."""
         tensors = e.from_numpy(self.x), e.from_numpy(self.w), None
         _, state = e.conv2d_measured(*tensors, self.geometry, self.groups, RunningStatistics(), 0.0)
@@ -409,9 +409,12 @@ class _Layer:
         y, _ = e.conv2d_normalised(self._before(e, True), w, self.geometry, self.groups, RunningStatistics(), 0.0)
         return [(y, self._of_normal("forward", e), self.allowed)]
 
-    def _before(self, e: Checker, is_shifted: bool = False) -> Normalised:
-        """A BatchNorm of the images: a leaky ReLU, of what is twice the rest above one, if they are to be shifted."""
-        x = e.dense(e.from_numpy(self.x), IMAGE_ORDER)
+    def _before(self, e: Checker, is_shifted: bool = False, step: int = 1) -> Normalised:
+        """A BatchNorm of the images: a leaky ReLU, of what is twice the rest above one, if they are to be shifted.
+
+        ``step``: -1 for the images from the last to the first one.
+        """
+        x = e.dense(e.from_numpy(np.ascontiguousarray(self.x[::step])), IMAGE_ORDER)
         channels = np.ones(self.x.shape[3:])
         state = BatchNormState(e.from_numpy(is_shifted * channels), e.from_numpy((1 + is_shifted) * channels), True)
         return Normalised(x, Epilogue(slope=0.5), state)
@@ -425,12 +428,22 @@ class _Layer:
         finally:
             self.x = x
 
-    def _past(self, e: Checker) -> list[Result]:
+    def past(self, e: Checker) -> list[Result]:
         """The gradient past a leaky ReLU of the images, and its sums."""
         dy, w = e.from_numpy(self.dy), e.from_numpy(self.w)
         g, found = e.conv2d_input_grad_past(dy, w, self.geometry, self.groups, (self._before(e), None))
         right = self._input_grad() * np.where(self.x > 0, 1, 0.5)
         sums = np.stack([(right * factor).sum((0, 1, 2)) for factor in (1, self.x)])
+        return [(g, right, self.allowed), (False if found is None else found.sums, sums, self.allowed)]
+
+    def past_both(self, e: Checker) -> list[Result]:
+        """The same of the sum of two BatchNorms, of the images and of the images from the last to the first one."""
+        dy, w = e.from_numpy(self.dy), e.from_numpy(self.w)
+        before = self._before(e), self._before(e, True, -1)
+        g, found = e.conv2d_input_grad_past(dy, w, self.geometry, self.groups, before)
+        others = self.x[::-1] - 1
+        right = self._input_grad() * np.where(self.x + 2 * others > 0, 1, 0.5)
+        sums = np.stack([(right * factor).sum((0, 1, 2)) for factor in (1, self.x, others)])
         return [(g, right, self.allowed), (False if found is None else found.sums, sums, self.allowed)]
 
     def _input_grad(self) -> Array:
@@ -487,9 +500,14 @@ def conv(e: Checker) -> Sequence[Result]:
 
 @_family
 def conv_tf32(e: Checker) -> Sequence[Result]:
-    layer = _Layer(32, 32, stride=2)
+    layer, stem, last = _Layer(32, 32, stride=2), _Layer(3, 36, stride=2), _Layer(36, 3, stride=2)
+    found = []
     with e.high():
-        return [*layer.both(e), *layer.with_norms(e, "tensor_cores")]
+        found += [*layer.both(e), *layer.with_norms(e, "tensor_cores")]
+    for parts in (1, JOINED):
+        with e.high(), planner.use("flat_tensor_cores", parts=parts):
+            found += [stem.forward(e), *stem.measured(e), last.input_grad(e), *last.past(e), *last.past_both(e)]
+    return found
 
 
 @_family

@@ -38,7 +38,7 @@ def backward(
     """
     create_graph = flag("backward", "create_graph", create_graph)
     retain_graph = create_graph if retain_graph is None else flag("backward", "retain_graph", retain_graph)
-    root = result, seed("backward", result, gradient)
+    root = result, seed("backward", result, gradient, inputs is None and not create_graph)
     if inputs is None:
         walk_from([root], Walk(retain_graph, create_graph))
         return
@@ -54,8 +54,11 @@ def backward(
     walk_from([root], walk)
 
 
-def seed(name: str, result: Any, gradient: Tensor | None) -> Tensor:
-    """The gradient to begin with at a result: a given one, checked, or 1."""
+def seed(name: str, result: Any, gradient: Tensor | None, is_read_only: bool = False) -> Tensor:
+    """The gradient to begin with at a result: a given one, checked, or 1.
+
+    ``is_read_only``: whether the walk that it is for shows it to nobody but functions, and hooks of the result.
+    """
     if not isinstance(result, Tensor):
         raise DtypeError(f"[{name}] expected a Tensor to differentiate, got {described(result)}")
     if result._base is not None:
@@ -76,7 +79,10 @@ def seed(name: str, result: Any, gradient: Tensor | None) -> Tensor:
                 f"[{name}] expected a real result to differentiate, got {result.dtype}: take .abs() or .real, or pass "
                 "gradient="
             )
-        return _computed(_ONES, result.detach())
+        node = result._node
+        seen = not is_read_only or not isinstance(node, Function) or node._hooks or node._retained
+        ones = None if seen else result.storage.engine.kept_ones(result)
+        return _computed(_ONES, result.detach()) if ones is None else ones
     if not isinstance(gradient, Tensor):
         raise DtypeError(f"[{name}] expected a Tensor as gradient, got {described(gradient)}")
     if gradient.shape != result.shape:

@@ -15,7 +15,7 @@ from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.norm import batch_norm_of, check_batch, normalised
 from alpha.geometry import Geometry
-from alpha.records import Measurement, Normalised, ToNormalise
+from alpha.records import Measurement, Normalised, NormGradients, ToNormalise
 from alpha.tensor import Tensor
 
 
@@ -73,7 +73,7 @@ class NormalisedConv2dFunction(Function):
             return None, None, None, dw
         g, found = engine.conv2d_input_grad_past(dy, w, *self._kind, (before, None))
         over_x = self.may_overwrite(0)
-        if found is None:  # g is the gradient for BatchNorm's result, and nobody else's
+        if not isinstance(found, NormGradients):  # g is the gradient for BatchNorm's result, and nobody else's
             dx, dgamma, dbeta, _ = engine.batch_norm_remade_grad(g, x, None, epilogue, state, False, (True, over_x))
             return dx, dgamma, dbeta, dw
         return engine.batch_norm_summed_grad(g, x, epilogue, state, found, over_x), found.weight, found.bias, dw

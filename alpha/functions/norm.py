@@ -212,11 +212,20 @@ class BatchNormSumFunction(Function):
         first, (x, epilogue, state) = self._both(self.kept())
         return [first, Normalised(x, epilogue._replace(slope=None), state)], None
 
+    def normalised_result(self) -> tuple[Normalised, Normalised] | None:
+        first, second = self._both(self.kept())
+        return (first, second) if first.x.engine.measures_convolutions(first.x) else None
+
     def backward(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         first, second = self._both(self.saved)
-        overwrites = (self.may_overwrite_gradient(), self.may_overwrite(0), self.may_overwrite(5))
-        found: tuple[Tensor | None, ...] = dy.engine.batch_norm_sum_grad(dy, first, second, overwrites)
-        return found
+        overwrites = self.may_overwrite(0), self.may_overwrite(5)
+        found = self.handed_over()
+        if found is not None:  # dy is the gradient past the activation
+            dx, other_dx = dy.engine.batch_norm_sum_summed_grad(dy, first, second, found, overwrites)
+            return dx, found.weight, found.bias, other_dx, found.other_weight, found.other_bias
+        over_dy = self.may_overwrite_gradient()
+        gradients: tuple[Tensor | None, ...] = dy.engine.batch_norm_sum_grad(dy, first, second, (over_dy, *overwrites))
+        return gradients
 
     def backward_in_graph(self, dy: Tensor) -> tuple[Tensor | None, ...]:
         first, second = self._both(self.saved)

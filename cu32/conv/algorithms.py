@@ -7,6 +7,7 @@ from alpha.cu32.conv.depthwise import Depthwise
 from alpha.cu32.conv.depthwise_gradient import DepthwiseGradient
 from alpha.cu32.conv.few_channels import FewChannels
 from alpha.cu32.conv.few_results import FewResults
+from alpha.cu32.conv.flat import FlatTensorCores
 from alpha.cu32.conv.patch_tiles import Patches
 from alpha.cu32.conv.tensor_cores import TensorCores, TensorCoresGradient, Threefold, ThreefoldGradient
 from alpha.cu32.conv.tiles import Tiles
@@ -20,6 +21,7 @@ ALGORITHMS: list[Algorithm] = [
     FewChannels(),
     Patches(),
     TensorCores(),
+    FlatTensorCores(),
     TensorCoresGradient(),
     WindowGradient(),
     Threefold(),

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32.base import DeviceEngine
-from alpha.engine import BatchNormState, Epilogue, RunningStatistics
-from alpha.records import NormGradients
+from alpha.engine import BatchNormState, RunningStatistics
+from alpha.records import Normalised, NormGradients, PairGradients
 from alpha.tensor import Storage, Tensor
 
 LEAST_TOGETHER = 32
@@ -23,7 +23,7 @@ LEAST_TOGETHER = 32
 Tensors = Sequence[Tensor | Storage | None]
 Numbers = Sequence[float]
 
-ADDRESSES = {FORWARD: 7, INPUT_GRAD: 11}
+ADDRESSES = {FORWARD: 7, INPUT_GRAD: 17}
 """How many addresses a kernel takes for its end, by what it computes."""
 
 TYPES = {FORWARD: "qqddqq", INPUT_GRAD: "dq"}
@@ -53,36 +53,46 @@ class MeasuredEnding(Ending):
 
     def arguments(self, engine: DeviceEngine, tiles: int, across: int, counters: int) -> tuple[Tensors, Numbers]:
         mean, var, momentum, batches = self._running
-        meeting, together = _meeting(engine, tiles, across, self._state.mean.shape[0], counters)
+        meeting, together = _meeting(engine, (tiles, across, self._state.mean.shape[0], 2), counters)
         steps = 1 if mean is None else mean.strides[0], 1 if var is None else var.strides[0]
         tensors = (self._state.mean, self._state.inverse_std, mean, var, batches, *meeting)
         return tensors, (*steps, momentum, self._eps, self._rows, together)
 
 
 class PastEnding(Ending):
-    """The gradient past the activation of a BatchNorm, and its sums. All images lie as the gradient does."""
+    """The gradient past the activation of a BatchNorm, and its sums. All images lie as the gradient does.
+
+    ``residual``: what was added to its result: a tensor, or what another BatchNorm makes, whose sums are taken as well.
+    """
 
     def __init__(
-        self, x: Tensor, residual: Tensor | None, epilogue: Epilogue, state: BatchNormState, found: NormGradients
+        self, before: Normalised, residual: Tensor | Normalised | None, found: NormGradients | PairGradients
     ) -> None:
-        self._x, self._residual, self._epilogue, self._state, self._found = x, residual, epilogue, state, found
+        self._before, self._residual, self._found = before, residual, found
 
     def arguments(self, engine: DeviceEngine, tiles: int, across: int, counters: int) -> tuple[Tensors, Numbers]:
-        weight, bias, slope = self._epilogue
-        meeting, together = _meeting(engine, tiles, across, self._x.shape[-1], counters)
-        state = self._state.mean, self._state.inverse_std
-        tensors = (self._x, self._residual, *state, weight, bias, *self._found, *meeting)
-        return tensors, (1.0 if slope is None else slope, together)
+        x, (weight, bias, slope), state = self._before
+        sums, *gradients = self._found
+        meeting, together = _meeting(engine, (tiles, across, x.shape[-1], sums.shape[0]), counters)
+        added = self._residual
+        other: Sequence[Tensor | None] = (None,) * 6
+        if isinstance(added, Normalised):
+            added, epilogue, of_other = added
+            other = (of_other.mean, of_other.inverse_std, epilogue.weight, epilogue.bias, *gradients[2:])
+        past = (state.mean, state.inverse_std, weight, bias, sums, *gradients[:2])
+        return (x, added, *past, *other, *meeting), (1.0 if slope is None else slope, together)
 
 
-def _meeting(
-    engine: DeviceEngine, tiles: int, across: int, channels: int, first: int
-) -> tuple[tuple[Storage, Tensor], int]:
-    """Where blocks leave their sums, and how many tiles' are added together before all are; the first free counter."""
+def _meeting(engine: DeviceEngine, sizes: tuple[int, int, int, int], first: int) -> tuple[tuple[Storage, Tensor], int]:
+    """Where blocks leave their sums, and how many tiles' are added together before all are.
+
+    ``sizes``: tiles of rows and of channels, channels, and sums of each. ``first``: the first free counter.
+    """
+    tiles, across, channels, sums = sizes
     together = max(LEAST_TOGETHER, math.isqrt(tiles - 1) + 1)
     groups = -(-tiles // together)
     room = across * (groups + 1)
     counters = engine.counters(first + room)
     if first:
         counters = counters.strided(counters.offset + first, (room,), (1,))
-    return (engine.scratch(2 * 8 * tiles * channels), counters), together
+    return (engine.scratch(sums * 8 * tiles * channels), counters), together

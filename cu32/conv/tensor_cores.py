@@ -30,7 +30,8 @@ SHALLOWEST = 16
 LARGE = Tile(128, 128, 16, 8, tf32.DEPTH)
 """The tile of which a filter gradient in float32 has no register to normalise what it reads."""
 
-_FILTERS = {FORWARD: "ACROSS", INPUT_GRAD: "ALONG"}
+FILTERS = {FORWARD: "ACROSS", INPUT_GRAD: "ALONG"}
+"""The filter's layout, by what is computed."""
 
 
 def macros(tile: Tile, wide: bool, normalised: bool) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def macros(tile: Tile, wide: bool, normalised: bool) -> dict[str, Any]:
 
 def gather_source(file: str, operator: str, tile: Tile, wide: bool, normalised: bool) -> Source:
     """A kernel of a convolution or of an input gradient."""
-    return Source(file, FILTER=_FILTERS[operator], **macros(tile, wide, normalised))
+    return Source(file, FILTER=FILTERS[operator], **macros(tile, wide, normalised))
 
 
 def variants(operators: Iterable[str]) -> list[tuple[str, bool]]:
@@ -58,7 +59,7 @@ SOURCES = (
     *(
         gather_source(file, operator, tile, False, normalised)
         for file in ("conv_tf32", "conv_threefold")
-        for operator, normalised in variants(_FILTERS)
+        for operator, normalised in variants(FILTERS)
         for tile in tf32.TILES
     ),
     *(

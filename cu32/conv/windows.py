@@ -59,7 +59,7 @@ SOURCES = tuple(
     for file, load in (("conv_window_tf32", tf32.LOAD), ("conv_window_threefold", tf32.THREEFOLD))
     for tile in RESIDENT[load]
     for taps in range(2, MOST_TAPS + 1)
-    for normalised in ((False, True) if load == tf32.THREEFOLD else (False,))
+    for normalised in (False, True)
 )
 
 
@@ -205,6 +205,9 @@ class WindowGradient(TilesGradient):
     def serves(self, problem: Problem) -> bool:
         return problem.high and _serves(problem)
 
+    def normalises(self, engine: DeviceEngine, plan: TilePlan) -> bool:
+        return True
+
     def kernels(self, problem: Problem, chip: Chip) -> Iterable[Kernel]:
         found = [tile for tile in RESIDENT[self.loads] if not (tile is TALL and _wide(problem))]  # it would spill
         walk = walk_of(problem)
@@ -253,9 +256,6 @@ class ThreefoldWindowGradient(WindowGradient):
 
     def serves(self, problem: Problem) -> bool:
         return problem.threefold and _serves(problem)
-
-    def normalises(self, engine: DeviceEngine, plan: TilePlan) -> bool:
-        return True
 
 
 def _serves(problem: Problem) -> bool:

@@ -69,13 +69,41 @@ struct NormGradients {
     T* bias;
 };
 
+// The sum of g * (x - mean), from those of g and of g * (x - centre).
+template <class T>
+__device__ __forceinline__ double about_mean(double products, double g, double mean) {
+    return products + (static_cast<double>(static_cast<T>(mean)) - mean) * g;
+}
+
 // Of channel c, from the sums of g and of g * (x - centre).
 template <class T>
 __device__ __forceinline__ void keep_gradients(const NormGradients<T>& to, int64 c, int64 channels, const double* found,
                                                const double* mean, const double* inverse_std) {
-    const double centre = static_cast<T>(mean[c]), products = found[1] + (centre - mean[c]) * found[0];
+    const double products = about_mean<T>(found[1], found[0], mean[c]);
     to.sums[c] = found[0];
     to.sums[channels + c] = products;
     to.bias[c] = static_cast<T>(found[0]);
     to.weight[c] = static_cast<T>(products * inverse_std[c]);
+}
+
+// A BatchNorm that was added to another one before the activation: its statistics, its parameters, which may be null, and where
+// its gradients go.
+template <class T>
+struct OtherNorm {
+    const double* mean;
+    const double* inverse_std;
+    const T* weight;
+    const T* bias;
+    T* weight_gradient;
+    T* bias_gradient;
+};
+
+// Of its channel c, from the sums of g and of g * (other - its centre); `sums` has a third row for it.
+template <class T>
+__device__ __forceinline__ void keep_other_gradients(const OtherNorm<T>& other, double* sums, int64 c, int64 channels, double g,
+                                                     double products) {
+    const double about = about_mean<T>(products, g, other.mean[c]);
+    sums[2 * channels + c] = about;
+    other.bias_gradient[c] = static_cast<T>(g);
+    other.weight_gradient[c] = static_cast<T>(about * other.inverse_std[c]);
 }

@@ -11,6 +11,7 @@
 // The panels of the next step are on their way to shared memory while a thread multiplies those of the last, and two
 // buffers make one barrier per step enough. kernels/LOOPS.md has what the compiler makes of that.
 #include "ending.cuh"
+#include "flat.cuh"
 
 enum Load { VECTOR, SCALAR, FLAT };
 enum Filter { BY_DEPTH, BY_WIDTH };
@@ -33,11 +34,6 @@ struct __align__(16) Pieces {
     OFFSET a[A_PIECES];
     int b[B_PIECES];
     int to_a, to_b;
-};
-
-// Offsets of four (tap, channel) pairs in source and filter.
-struct __align__(16) Offsets {
-    int a[4], b[4];
 };
 
 struct Shared {
@@ -172,16 +168,6 @@ struct Feeder {
     }
 };
 
-// Up to a whole step: what is beyond the last pair is not read.
-__device__ __forceinline__ void fill_flat(Shared& shared, const Gather& g, const GatherBlock<TILE_COLUMNS>& block) {
-    const int depth = (int)g.depth, end = block.taps() * depth;
-    for (int k = threadIdx.x; k < ceil_div(end, DEPTH) * DEPTH; k += THREADS) {
-        const int tap = k / depth, channel = k - tap * depth, row = tap / block.columns.taps, column = tap - row * block.columns.taps;
-        shared.flat[k / 4].a[k % 4] = k < end ? (int)(row * g.a_tap_row + column * g.a_tap_column + channel) : 0;
-        shared.flat[k / 4].b[k % 4] = k < end ? (int)(row * g.b_tap_row + column * g.b_tap_column + channel * g.b_depth) : 0;
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ out, const REAL* __restrict__ bias,
      const Parts<REAL> parts, const End::Tensors end, const GatherTables tables, const Gather g, const End::Numbers numbers) {
@@ -194,7 +180,7 @@ conv(const REAL* __restrict__ a, const REAL* __restrict__ b, REAL* __restrict__ 
         shared.bias = block.group * (int)g.width + block.column;
         shared.place = {block.index(g), block.tile.rows, block.group, block.column};
     }
-    if constexpr (LOAD == FLAT) fill_flat(shared, g, block);
+    if constexpr (LOAD == FLAT) fill_flat<DEPTH, THREADS>(shared.flat, g, block);
     __syncthreads();
     SourcePanel::place(shared.pieces[threadIdx.x], shared.source);
     FilterPanel::place(shared.pieces[threadIdx.x], block.b + block.column * (int)g.b_width, g, shared.columns);

@@ -1,10 +1,15 @@
 // ConvV2 and KS-deconv-V2 on the tensor cores, over the same tables and tiles as conv.cu: channels are multiples of four, and
 // addresses of 16 bytes. Macros: KERNEL, its name; PRODUCTS, see tensor_core.cuh; TILE_ROWS, TILE_COLUMNS, the block's tile; FILTER, the layout of the filter:
 // ACROSS for a convolution (the summed channels are neighbours), ALONG for an input gradient (the result's are); OFFSET,
-// see tile.cuh; NORMALISED, see before.cuh.
+// see tile.cuh; NORMALISED, see before.cuh; FLAT, 1 where the summed channels are few: taps and channels are then one sum
+// through a table of offsets, and come one by one, those of an input gradient's filter alone four at a time.
 #pragma once
+#ifndef FLAT
+#define FLAT 0
+#endif
 #include "before.cuh"
 #include "ending.cuh"
+#include "flat.cuh"
 #include "tensor_core.cuh"
 
 constexpr int STAGES = 3;
@@ -62,6 +67,53 @@ struct GatherFeed {
     }
 };
 
+// The same of a FLAT sum, whose table of offsets is in shared memory.
+struct FlatFeed {
+    using Source = Tally::Left;
+    using Filter = Tally::Right;
+
+    const float* const a;
+    const float* const b;
+    const Offsets* const table;
+    const int64 round;  // of the filter's pieces
+    int place[Source::PIECES];
+    int filter;   // of the first piece
+    int columns;  // from the first piece on
+    int term;     // of the step that is brought next
+    const int end;
+
+    __device__ __forceinline__ FlatFeed(const float* a, const float* b, const Gather& g, const Shared& shared,
+                                        const GatherBlock<TILE_COLUMNS>& block, const Offsets* table, int step)
+        : a(a), b(b), table(table), round(FILTER == ACROSS ? Filter::ROUND * g.b_width : 0),
+          columns((int)g.width - block.column - Filter::edge()), term(step * DEPTH), end(block.taps() * (int)g.depth) {
+#pragma unroll
+        for (int i = 0; i < Source::PIECES; ++i) place[i] = (int)shared.source[Source::edge() + i * Source::ROUND];
+        filter = block.b + (block.column + Filter::edge()) * (int)g.b_width;
+    }
+
+    __device__ __forceinline__ void issue(float* stage) {
+        const int first = term + Source::depth();
+        const Offsets own = table[first / 4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+            const bool inside = first + j < end;
+#pragma unroll
+            for (int i = 0; i < Source::PIECES; ++i) cp_async4_zfill(Source::piece(stage, i) + j, a + (place[i] + own.a[j]), inside);
+            if (FILTER == ALONG) continue;
+            const float* from = b + (filter + own.b[j]);
+#pragma unroll
+            for (int i = 0; i < Filter::PIECES; ++i, from += round)
+                cp_async4_zfill(Filter::piece(stage + Source::FLOATS, i) + j, from, inside && i * Filter::ROUND < columns);
+        }
+#pragma unroll
+        for (int i = 0; i < Filter::PIECES && FILTER == ALONG; ++i) {
+            const int k = term + Filter::depth() + i * Filter::ROUND;
+            cp_async16_zfill(Filter::piece(stage + Source::FLOATS, i), b + (filter + table[k / 4].b[k % 4]), k < end && 0 < columns);
+        }
+        term += DEPTH;
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ out, const float* __restrict__ bias,
        const Parts<float> parts, BEFORE_TENSORS const End::Tensors end, const GatherTables tables, const Gather g,
@@ -72,9 +124,14 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     for (int i = threadIdx.x; i < TILE_ROWS; i += THREADS) block.row(g, tables, i, shared.source[i], shared.result[i]);
     __syncthreads();
 
-    const Piece piece(block.taps() * TapWalk<DEPTH>::steps(g), blockIdx.y, (int)g.parts);
+    const int steps = FLAT ? ceil_div(block.taps() * (int)g.depth, DEPTH) : block.taps() * TapWalk<DEPTH>::steps(g);
+    const Piece piece(steps, blockIdx.y, (int)g.parts);
     Tally sums;
-#if NORMALISED
+#if FLAT
+    Offsets* const table = reinterpret_cast<Offsets*>(stages + STAGES * Tally::STAGE);  // behind the stages
+    fill_flat<DEPTH, THREADS>(table, g, block);
+    __syncthreads();
+#elif NORMALISED
     // Behind the stages shared memory has a table of a group's channels.
     AffineOf<float>* const by = reinterpret_cast<AffineOf<float>*>(stages + STAGES * Tally::STAGE);
     const int room = TapWalk<DEPTH>::steps(g) * DEPTH;
@@ -85,7 +142,11 @@ KERNEL(const float* __restrict__ a, const float* __restrict__ b, float* __restri
     sums.change.slope = (float)slope;
 #endif
     if (piece.begin < piece.end) {
+#if FLAT
+        FlatFeed feed(a, b, g, shared, block, table, piece.begin);
+#else
         GatherFeed feed(a, b, g, shared, block, piece.begin);
+#endif
         pipeline<STAGES>(sums, feed, piece.end - piece.begin, stages);
     }
 

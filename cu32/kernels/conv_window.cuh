@@ -192,7 +192,8 @@ struct WindowSums {
     // ALL: every tap is inside, so that nothing but its length holds up the main loop.
     template <bool ALL>
     __device__ __forceinline__ void add(const float* dy, const float* const (&under)[TAPS], const bool (&inside)[TAPS]) {
-        constexpr int TURNS = !ALL ? 1 : TILE_ROWS == 128 ? 2 : DEPTH / STEP_K;  // as many as registers allow
+        // As many as registers allow.
+        constexpr int TURNS = !ALL || (NORMALISED && TILE_ROWS == 128) ? 1 : TILE_ROWS == 128 ? 2 : DEPTH / STEP_K;
 #pragma unroll TURNS
         for (int k = 0; k < DEPTH; k += STEP_K) {
             unsigned left[DOWN][4];

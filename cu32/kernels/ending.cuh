@@ -107,31 +107,25 @@ __device__ __forceinline__ bool is_joined(Tally& sums, const Target<T>& to, cons
 // Where the sums of all blocks come together. Tiles are added in groups of `together`, and then the groups: one block alone
 // would be long about all of them.
 struct Meeting {
-    double* partial;     // 2 x tiles x channels
+    double* partial;     // sums x tiles x channels
     unsigned* counters;  // of every column of tiles one for each group and one for all; 0 before and after
 };
 
 // Shared memory of a block that sums.
 template <class Tally, class T>
 struct EndRoom {
-    T sums[2][Tally::WARPS_DOWN][Tally::COLUMNS];
-    AffineOf<T> by[Tally::COLUMNS];
+    T sums[3][Tally::WARPS_DOWN][Tally::COLUMNS];
+    AffineOf<T> by[Tally::COLUMNS], other[Tally::COLUMNS];
     T origin[Tally::COLUMNS];
     int last;
 };
 
-// Adds a column's two sums over the rows of a warp, and leaves them in shared memory.
+// Adds one of a column's sums over the rows of a warp, and leaves it in shared memory.
 template <class Tally, class T>
-__device__ __forceinline__ void share(EndRoom<Tally, T>& room, int c, T first, T second) {
+__device__ __forceinline__ void share(EndRoom<Tally, T>& room, int which, int c, T sum) {
 #pragma unroll
-    for (int lane = Tally::SHARE; lane < 8 * Tally::SHARE; lane *= 2) {
-        first += __shfl_xor_sync(ALL_LANES, first, lane);
-        second += __shfl_xor_sync(ALL_LANES, second, lane);
-    }
-    if (threadIdx.x / Tally::SHARE % 8 == 0) {
-        room.sums[0][Tally::warp_down()][Tally::column_at(c)] = first;
-        room.sums[1][Tally::warp_down()][Tally::column_at(c)] = second;
-    }
+    for (int lane = Tally::SHARE; lane < 8 * Tally::SHARE; lane *= 2) sum += __shfl_xor_sync(ALL_LANES, sum, lane);
+    if (threadIdx.x / Tally::SHARE % 8 == 0) room.sums[which][Tally::warp_down()][Tally::column_at(c)] = sum;
 }
 
 // Which tile a block has: its number among those of rows, how many of these are results, its group, and its first column there.
@@ -139,7 +133,7 @@ struct TilePlace {
     int number, rows, group, column;
 };
 
-// A block's place among those that sum, and the channel of which a thread has the block's two sums.
+// A block's place among those that sum, and the channel of which a thread has the block's sums.
 struct Summand {
     int tile, tiles, column_tile;
     int64 channel, channels;
@@ -157,22 +151,22 @@ struct Summand {
 };
 
 // Every channel's sums over all blocks, handed to finish(channel, sums) in the block that comes last.
-template <class Finish>
-__device__ __forceinline__ void sum_blocks(double (&sums)[2], const Summand& of, const Meeting& meeting, int together, int* last,
+template <int SUMS, class Finish>
+__device__ __forceinline__ void sum_blocks(double (&sums)[SUMS], const Summand& of, const Meeting& meeting, int together, int* last,
                                            Finish finish) {
     double* const place = meeting.partial + of.channel;
     const int groups = ceil_div(of.tiles, together), group = of.tile / together, first = group * together;
     const int members = of.tiles - first < together ? of.tiles - first : together;
     unsigned* const counters = meeting.counters + of.column_tile * (groups + 1);
     const auto leave = [&](int tile) {
-        for (int s = 0; s < 2 && of.inside; ++s) place[((int64)s * of.tiles + tile) * of.channels] = sums[s];
+        for (int s = 0; s < SUMS && of.inside; ++s) place[((int64)s * of.tiles + tile) * of.channels] = sums[s];
     };
     const auto collect = [&](int from, int count, int step) {
-        sums[0] = sums[1] = 0;
+        for (int s = 0; s < SUMS; ++s) sums[s] = 0;
         if (!of.inside) return;
 #pragma unroll 4
         for (int i = 0; i < count; ++i)
-            for (int s = 0; s < 2; ++s) sums[s] += __ldcg(place + ((int64)s * of.tiles + from + i * step) * of.channels);
+            for (int s = 0; s < SUMS; ++s) sums[s] += __ldcg(place + ((int64)s * of.tiles + from + i * step) * of.channels);
     };
     leave(of.tile);
     if (!is_last_block(counters + group, members, last)) return;
@@ -241,7 +235,10 @@ __device__ __forceinline__ void measure(const Tally& sums, const Target<T>& to, 
             }
         }
 #pragma unroll
-        for (int e = 0; e < RUN; ++e) share(room, c + e, sum[e], squares[e]);
+        for (int e = 0; e < RUN; ++e) {
+            share(room, 0, c + e, sum[e]);
+            share(room, 1, c + e, squares[e]);
+        }
     }
     __syncthreads();
     double found[2] = {0, 0};
@@ -262,16 +259,17 @@ __device__ __forceinline__ void measure(const Tally& sums, const Target<T>& to, 
 // -- What follows an input gradient -------------------------------------------------------------------------------------
 
 // Of a BatchNorm, and its activation, whose result the convolution took: the mask and the sums of its gradient. Without a
-// meeting none are taken.
+// meeting none are taken. A BatchNorm that was added to it before the activation, if there was one, has its gradient's too.
 template <class T>
 struct GradientEnd {
-    const T* x;  // what it normalised
-    const T* residual;
+    const T* x;         // what it normalised
+    const T* residual;  // what was added, or what the other one normalised
     const double* mean;
     const double* inverse_std;
     const T* weight;
     const T* bias;
     NormGradients<T> gradients;
+    OtherNorm<T> other;
     Meeting meeting;
 };
 struct GradientNumbers {
@@ -279,11 +277,13 @@ struct GradientNumbers {
     int64 together;
 };
 
-// Writes the gradient past the activation, where write_tile would write the one before it, or has written it.
-template <class Tally, class T>
+// Writes the gradient past the activation, where write_tile would write the one before it, or has written it. PAIR: another
+// BatchNorm was added.
+template <bool PAIR, class Tally, class T>
 __device__ __forceinline__ void pass_back(const Tally& sums, const Target<T>& to, int64 shift, const Gather& g, const TilePlace& place,
                                           const GradientEnd<T>& end, const GradientNumbers& numbers, EndRoom<Tally, T>& room) {
-    constexpr int RUN = Tally::RUN, AHEAD = 8 / RUN;                      // rows whose loads are on their way together
+    constexpr int RUN = Tally::RUN;
+    constexpr int AHEAD = PAIR && sizeof(T) == 8 ? 1 : 8 / RUN;        // rows whose loads are on their way together
     constexpr int TURNS = Tally::HELD ? Tally::EACH_DOWN / AHEAD : 1;  // of groups of them, unrolled
     constexpr int RUNS = Tally::HELD ? Tally::EACH_ACROSS / RUN : 1;
     static_assert(Tally::EACH_DOWN % AHEAD == 0, "whole groups of rows");
@@ -291,15 +291,21 @@ __device__ __forceinline__ void pass_back(const Tally& sums, const Target<T>& to
     __syncthreads();  // the room may lie where panels were
     const Summand of(g, place, Tally::COLUMNS);
     if (of.inside) room.by[threadIdx.x] = affine(of.channel, end.mean, end.inverse_std, end.weight, end.bias);
+    if (PAIR && of.inside)
+        room.other[threadIdx.x] = affine(of.channel, end.other.mean, end.other.inverse_std, end.other.weight, end.other.bias);
     const unsigned inside = rows_inside<Tally>(to.rows);
     __syncthreads();
 #pragma unroll RUNS
     for (int c = 0; c < Tally::EACH_ACROSS; c += RUN) {
         const int column = Tally::column_at(c), left = to.columns - column;
-        AffineOf<T> by[RUN];
-        T sum[RUN] = {}, products[RUN] = {};
+        AffineOf<T> by[RUN], other[RUN];
+        T sum[RUN] = {}, products[RUN] = {}, others[RUN] = {};
 #pragma unroll
-        for (int e = 0; e < RUN; ++e) by[e] = room.by[column + e < Tally::COLUMNS ? column + e : 0];
+        for (int e = 0; e < RUN; ++e) {
+            const int here = column + e < Tally::COLUMNS ? column + e : 0;
+            by[e] = room.by[here];
+            if (PAIR) other[e] = room.other[here];
+        }
 #pragma unroll TURNS
         for (int first = 0; first < Tally::EACH_DOWN; first += AHEAD) {
             Neighbours<T, RUN> x[AHEAD], added[AHEAD], before[AHEAD];
@@ -309,7 +315,7 @@ __device__ __forceinline__ void pass_back(const Tally& sums, const Target<T>& to
                 const int here = inside >> (first + i) & 1 ? left : 0;
                 at[i] = (here > 0 ? to.rows[Tally::row_at(first + i)] : 0) + column;
                 x[i] = read_run<T, RUN>(end.x + shift + at[i], here, to.aligned);
-                added[i] = read_run<T, RUN>(end.residual + shift + at[i], end.residual ? here : 0, to.aligned);
+                added[i] = read_run<T, RUN>(end.residual + shift + at[i], PAIR || end.residual ? here : 0, to.aligned);
                 before[i] = read_run<T, RUN>(to.out + at[i], to.accumulate || !Tally::HELD ? here : 0, to.aligned);
             }
 #pragma unroll
@@ -320,22 +326,30 @@ __device__ __forceinline__ void pass_back(const Tally& sums, const Target<T>& to
                 for (int e = 0; e < RUN; ++e) {
                     const T normal = normalise(x[i].at[e], by[e]);
                     const T gradient = before[i].at[e] + (Tally::HELD ? sums.at(first + i, c + e) : T(0));
-                    result.at[e] = past_leaky(gradient, end.residual ? normal + added[i].at[e] : normal, slope);
+                    const T addend = PAIR ? normalise(added[i].at[e], other[e]) : added[i].at[e];
+                    result.at[e] = past_leaky(gradient, PAIR || end.residual ? normal + addend : normal, slope);
                     sum[e] += result.at[e];
                     products[e] = multiply_add(result.at[e], x[i].at[e] - by[e].centre, products[e]);
+                    if (PAIR) others[e] = multiply_add(result.at[e], added[i].at[e] - other[e].centre, others[e]);
                 }
                 write_run<T, RUN>(to.out + at[i], result, left, to.aligned);
             }
         }
 #pragma unroll
-        for (int e = 0; e < RUN; ++e) share(room, c + e, sum[e], products[e]);
+        for (int e = 0; e < RUN; ++e) {
+            share(room, 0, c + e, sum[e]);
+            share(room, 1, c + e, products[e]);
+            if (PAIR) share(room, 2, c + e, others[e]);
+        }
     }
     __syncthreads();
-    double found[2] = {0, 0};
+    constexpr int SUMS = PAIR ? 3 : 2;
+    double found[SUMS] = {};
     for (int w = 0; w < Tally::WARPS_DOWN && of.inside; ++w)
-        for (int s = 0; s < 2; ++s) found[s] += room.sums[s][w][threadIdx.x];
+        for (int s = 0; s < SUMS; ++s) found[s] += room.sums[s][w][threadIdx.x];
     sum_blocks(found, of, end.meeting, (int)numbers.together, &room.last, [&](int64 c, const double* sums) {
         keep_gradients(end.gradients, c, of.channels, sums, end.mean, end.inverse_std);
+        if (PAIR) keep_other_gradients(end.other, end.gradients.sums, c, of.channels, sums[0], sums[SUMS - 1]);
     });
 }
 
@@ -367,6 +381,9 @@ __device__ __forceinline__ void end_tile(Tally& sums, const Target<T>& to, const
                                          const TilePlace& place, const GradientEnd<T>& end, const GradientNumbers& numbers,
                                          void* shared) {
     if (!end.meeting.partial || !Tally::HELD) write_tile(sums, to, bias);
-    if (end.meeting.partial)
-        pass_back(sums, to, shift, g, place, end, numbers, *static_cast<EndRoom<Tally, T>*>(shared));
+    EndRoom<Tally, T>& room = *static_cast<EndRoom<Tally, T>*>(shared);
+    if (end.other.mean)
+        pass_back<true>(sums, to, shift, g, place, end, numbers, room);
+    else if (end.meeting.partial)
+        pass_back<false>(sums, to, shift, g, place, end, numbers, room);
 }

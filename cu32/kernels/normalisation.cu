@@ -440,22 +440,15 @@ struct PairSums {
 // weights and biases. masked: where g is written, or null.
 extern "C" __global__ void __launch_bounds__(SUM_THREADS, 1)
 grad_sums_sum(const T* __restrict__ dy, const T* __restrict__ x, const double* mean, const double* inverse_std, const T* weight,
-              const T* bias, const T* __restrict__ other, const double* other_mean, const double* other_inverse_std,
-              const T* other_weight, const T* other_bias, T* __restrict__ masked, double* sums, T* dweight, T* dbias,
-              T* other_dweight, T* other_dbias, double* partial, unsigned* counters, int64 rows, int64 channels, int64 width,
+              const T* bias, const T* __restrict__ other, const OtherNorm<T> norm, T* __restrict__ masked,
+              const NormGradients<T> gradients, double* partial, unsigned* counters, int64 rows, int64 channels, int64 width,
               T slope) {
     __shared__ Workspace<3> shared;
     const Place place(channels, static_cast<int>(width));
-    const Pair by(place, mean, inverse_std, weight, bias, other_mean, other_inverse_std, other_weight, other_bias);
+    const Pair by(place, mean, inverse_std, weight, bias, norm.mean, norm.inverse_std, norm.weight, norm.bias);
     const auto finish = [&](int64 c, const double* found) {
-        const double first = found[1] + (static_cast<T>(mean[c]) - mean[c]) * found[0];
-        const double second = found[2] + (static_cast<T>(other_mean[c]) - other_mean[c]) * found[0];
-        sums[c] = found[0];
-        sums[channels + c] = first;
-        sums[2 * channels + c] = second;
-        dbias[c] = other_dbias[c] = static_cast<T>(found[0]);
-        dweight[c] = static_cast<T>(first * inverse_std[c]);
-        other_dweight[c] = static_cast<T>(second * other_inverse_std[c]);
+        keep_gradients(gradients, c, channels, found, mean, inverse_std);
+        keep_other_gradients(norm, gradients.sums, c, channels, found[0], found[2]);
     };
     if (masked) {
         PairSums<true> terms(dy, x, other, masked, by, slope);

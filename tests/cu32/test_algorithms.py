@@ -46,7 +46,9 @@ def test_every_algorithm_where_it_serves(
     for turn, case in enumerate((*SMALL, MANY_IMAGES, *DEPTHWISE[:4], *RESULTS[:3], *INPUTS[:3], *OUTPUTS[:3])):
         served |= check_algorithm(algorithm, case, dtype, image_order=bool(turn % 2), kit=kit)
     float32_alone = algorithm.name in ("few_results", "few_channels", "threefold", "threefold_window")
-    none = algorithm.name in ("tensor_cores", "patches", "window") or (float32_alone and dtype == np.float64)
+    none = algorithm.name in ("tensor_cores", "flat_tensor_cores", "patches", "window") or (
+        float32_alone and dtype == np.float64
+    )
     assert served == (set() if none else set(algorithm.operators))
 
 
@@ -78,6 +80,7 @@ def test_what_is_explained_is_what_runs(cu32: DeviceEngine, monkeypatch: pytest.
                 # So small, the tensor cores are rarely the cheapest.
                 on_them = case.n > 1 and (high or number % 2 == 0)
                 rounding = "patches" if PATCHES.get(operator) == number % 2 else "tensor_cores"
+                rounding = "flat_tensor_cores" if number % 3 == 2 else rounding
                 names = (rounding, "window") if high else ("threefold", "threefold_window")
                 with planner.use(names[case is MANY_IMAGES]) if on_them else nullcontext():
                     told = explain_problem(cu32, kit.problem(operator, x_as, dy_as, w, geometry, case.groups))

@@ -29,6 +29,8 @@ MANY = Case(35, (11, 10), 16, 20)
 """So many rows that the sums of tiles are added in groups."""
 FLAT = Case(3, (9, 8), 3, 20, (5, 5), (2, 2), (2, 2))
 """Few channels, whose taps and channels are one sum."""
+LAST = Case(3, (9, 8), 20, 3, (5, 5), (2, 2), (2, 2))
+"""Few channels of the result, which an input gradient sums over."""
 ODD = Case(4, (5, 7), 5, 7, (3, 2), (1, 2), (1, 0))
 """Channels that fill no vector."""
 
@@ -53,6 +55,7 @@ DOUBLE = Way("tiles", (64, 64), dtype="float64")
 THREEFOLD = [Way("threefold", tile) for tile in TILES[:3]]
 ROUNDED = [Way("tensor_cores", tile, "high") for tile in TILES[:3]]
 PATCHES = [Way("patches", tile, "high") for tile in ((256, 128), (256, 64), (128, 128))]
+FEW = [Way("flat_tensor_cores", tile, "high") for tile in TILES[:3]]
 ALL = [*GATHERED, DOUBLE, *THREEFOLD, *ROUNDED, *PATCHES]
 
 WAYS = [GATHERED[2], DOUBLE, THREEFOLD[2], ROUNDED[2], PATCHES[1]]
@@ -64,6 +67,7 @@ PAIRS += [(way, case) for way in (GATHERED[0], DOUBLE) for case in (FLAT, ODD)]
 PAIRS += [(PATCHES[2], case) for case in CASES[5:]]
 PAIRS += [(replace(way, parts=parts), case) for way in WAYS for parts, case in ((3, MANY), (11, CASES[0]))]
 PAIRS += [(replace(way, parts=2), case) for way in (GATHERED[0], DOUBLE) for case in (FLAT, ODD)]
+PAIRS += [(replace(way, parts=parts), case) for way in FEW for case in (FLAT, LAST) for parts in (1, 2)]
 IDS = [f"{way}-{number}" for number, (way, _) in enumerate(PAIRS)]
 
 
@@ -170,6 +174,44 @@ def test_gradients(cu32: DeviceEngine, way: Way, case: Case, more: str) -> None:
         assert np.abs(ours - theirs).max() <= 4 * bound(way) * max(1, np.abs(theirs).max())
     if added is not None and slope is not None:
         np.testing.assert_allclose(g.numpy(), wanted[3].numpy(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("more", ["", "accumulate"])
+@pytest.mark.parametrize(("way", "case"), PAIRS, ids=IDS)
+def test_gradients_of_two_batch_norms(cu32: DeviceEngine, way: Way, case: Case, more: str) -> None:
+    """The gradient past the activation of their sum, and its three sums, are those of a pass of their own."""
+    slope = {"": 0.0, "accumulate": 0.2}[more] if case.inside % 16 else None
+    rng = np.random.default_rng(8)
+
+    def drawn(*shape: int) -> Any:
+        return cu32.from_numpy(rng.standard_normal(shape).astype(way.dtype))
+
+    dy = drawn(case.images, *case.geometry.output, case.outside)
+    w = drawn(case.outside, *case.filter, case.inside // case.groups)
+    shape = (case.images, *case.size, case.inside)
+    there = _image(cu32, drawn(*shape)) if more else None
+
+    def term(weight: Any, bias: Any) -> Normalised:
+        statistics = [cu32.from_numpy(rng.uniform(0.5, 2, case.inside)) for _ in range(2)]
+        state = BatchNormState(*statistics, training=True)
+        return Normalised(_image(cu32, drawn(*shape)), Epilogue(weight, bias, slope), state)
+
+    first, second = term(drawn(case.inside), drawn(case.inside)), term(None, drawn(case.inside) if more else None)
+    with taking(way):
+        plain = cu32.conv2d_input_grad(dy, w, case.geometry, case.groups)
+        if there is not None:
+            plain = cu32.elementwise("add", there, plain)
+        g, found = cu32.conv2d_input_grad_past(dy, w, case.geometry, case.groups, (first, second), there)
+    if not case.inside % 4:
+        assert found is not None
+    if found is None:
+        return
+    dx, other = cu32.batch_norm_sum_summed_grad(g, first, second, found)
+    wanted = cu32.batch_norm_sum_grad(plain, first, second)
+    ours = (dx, found.weight, found.bias, other, found.other_weight, found.other_bias)
+    for got, right in zip(ours, wanted, strict=True):
+        one, expected = (value.numpy().astype(np.float64) for value in (got, right))
+        assert np.abs(one - expected).max() <= 4 * bound(way) * max(1, np.abs(expected).max())
 
 
 def _image(engine: DeviceEngine, x: Any) -> Any:

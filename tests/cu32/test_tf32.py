@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 
 import alpha
+from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32 import planner, tf32
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv.flat import FlatTensorCores
 from alpha.cu32.conv.problem import Aligned, Problem, dense_problem
 from alpha.cu32.conv.tensor_cores import TensorCores
+from alpha.cu32.costs import TilePlan
 from alpha.engine import IMAGE_ORDER
 from alpha.geometry import Geometry
 from tests.cu32.test_matrix import LAYOUTS, on_device
@@ -148,6 +152,83 @@ def test_convolutions(
     for expected, got, depth in zip(*results, depths, strict=True):
         exact = expected.numpy()
         assert np.abs(cu32.to_numpy(got) - exact).max() <= summed(depth) * np.abs(exact).max()
+
+
+FEW = [
+    # images, (height, width), few channels, others, filter, stride, padding, dilation, groups
+    (3, (9, 8), 3, 20, (3, 3), (2, 1), (1, 1), (1, 1), 1),
+    (5, (11, 10), 3, 72, (7, 7), (2, 2), (3, 3), (1, 1), 1),
+    (2, (8, 7), 5, 36, (5, 2), (1, 1), (2, 1), (2, 1), 1),
+    (130, (4, 3), 1, 16, (5, 5), (1, 1), (3, 2), (1, 1), 1),
+    (1, (6, 5), 6, 40, (3, 3), (3, 4), (1, 2), (1, 1), 2),
+    (2, (5, 6), 15, 132, (8, 8), (1, 1), (6, 4), (1, 1), 1),  # as many terms as the table holds, nearly
+    (3, (1, 1), 7, 16, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+]
+"""Convolutions of few channels, and input gradients from few."""
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("tile", [(128, 128), (128, 64), (64, 64)], ids=str)
+@pytest.mark.parametrize("case", FEW, ids=str)
+@pytest.mark.parametrize("operator", [FORWARD, INPUT_GRAD])
+def test_sums_over_few_channels(
+    cu32: DeviceEngine,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    operator: str,
+    case: tuple[Any, ...],
+    tile: tuple[int, int],
+    parts: int,
+) -> None:
+    images, size, few, others, filter, stride, padding, dilation, groups = case
+    geometry = Geometry.make(size, filter, stride, padding, dilation)
+    inside, outside = (few, others) if operator == FORWARD else (others, few)
+    source = (*size, inside) if operator == FORWARD else (*geometry.output, outside)
+    image = rounded(rng.standard_normal((images, *source)).astype(np.float32), cu32)
+    w = rounded(rng.standard_normal((outside, *filter, inside // groups)).astype(np.float32), cu32)
+    bias = rng.standard_normal(others).astype(np.float32)
+    taken = spied(monkeypatch)
+    results = []
+    for engine, dtype in ((alpha.engine("cpu"), np.float64), (cu32, np.float32)):
+        given = [engine.from_numpy(array.astype(dtype)) for array in (image, w, bias)]
+        convolve = engine.conv2d if operator == FORWARD else engine.conv2d_input_grad
+        with planner.use("flat_tensor_cores", tile=tile, parts=parts):
+            results.append(
+                convolve(given[0], given[1], geometry, groups, given[2])
+                if operator == INPUT_GRAD
+                else convolve(*given, geometry, groups)
+            )
+    expected, got = (one.numpy() for one in results)
+    assert taken
+    assert np.abs(got - expected).max() <= summed(math.prod(filter) * few // groups) * np.abs(expected).max()
+
+
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[TilePlan]:
+    """The plans that are computed by the algorithm for few channels."""
+    found: list[TilePlan] = []
+    original = FlatTensorCores.run
+
+    def run(self: FlatTensorCores, engine: DeviceEngine, plan: TilePlan, call: Any) -> int:
+        found.append(plan)
+        return original(self, engine, plan, call)
+
+    monkeypatch.setattr(FlatTensorCores, "run", run)
+    return found
+
+
+def test_a_stem_runs_on_the_tensor_cores() -> None:
+    stem = replace(dense_problem("forward", Geometry.make((32, 32), (7, 7), (2, 2), (3, 3)), 512, 3, 64, 1), high=True)
+    found = plan(stem, H100)
+    others = plan(replace(stem, high=False), H100)
+    assert found.algorithm == "flat_tensor_cores" and others.algorithm == "tiles"
+    assert found.cycles < 0.5 * others.cycles
+    flat = FlatTensorCores()
+    gradient = replace(stem, operator=INPUT_GRAD, in_channels=64, out_channels=3)
+    assert flat.serves(gradient)
+    assert not flat.serves(replace(gradient, in_channels=62))  # filters are read four at a time
+    assert not flat.serves(replace(gradient, aligned=Aligned(filters=False)))
+    assert not flat.serves(replace(stem, in_channels=32)) and not flat.serves(replace(stem, item=8, high=False))
+    assert not flat.serves(replace(stem, out_channels=8))
 
 
 GEOMETRY = Geometry.make((32, 32), (3, 3), (1, 1), (1, 1))
