@@ -130,7 +130,7 @@ class GraphedStep:
             return self._step(*inputs)
         if recorder is None:
             return _each_tensor(_detached, self._step(*inputs))
-        shapes = tuple((x.shape, x.memory_order(), x.dtype) for x in inputs)
+        shapes = tuple([(x.shape, x.memory_order(), x.dtype) for x in inputs])
         settings = engine.precision, engine.checking, engine.threads, is_grad_enabled(), casts.THREAD.casts
         key = (engine, *settings, shapes)
         plan = self._plans.get(key)
@@ -286,7 +286,12 @@ class _Recorded:
         self.guards, self.values = watch.guards, [condition.value for condition in watch.conditions]
 
     def fits(self, values: list[Hashable]) -> bool:
-        return values == self.values and holds(self.guards) and all(leaf.fits() for leaf in self.leaves)
+        if values != self.values or not holds(self.guards):
+            return False
+        for leaf in self.leaves:  # noqa: SIM110  # it is asked before each replay, and a generator costs more
+            if not leaf.fits():
+                return False
+        return True
 
     def launch(self) -> bool:
         """Launches; False where values lead the step elsewhere."""
@@ -305,11 +310,7 @@ class _Recorded:
         return _each_tensor(self._copied, self.result)
 
     def _copied(self, captured: Tensor) -> Tensor:
-        if captured.engine is not self.engine:
-            return captured
-        out = self.engine.empty_like(captured)
-        self.engine.copy(captured, out)
-        return out
+        return captured.clone() if captured.storage.engine is self.engine else captured
 
 
 def _engine_of(inputs: Sequence[Any]) -> Engine:

@@ -264,16 +264,19 @@ class Optimizer(Stateful):
         Which kernels a rule needs rests on which numbers are 0, and on options that are no numbers. Where a subclass
         has an ``update`` of its own the numbers count too: replays repeat what it computed of them.
         """
-        options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
         if type(self).update is not Optimizer.update:
-            return self._changes, options
-        given = [value for group in options for value in group.values()]
+            return self._changes, self._options()
+        given = [value for group in self.param_groups for key, value in group.items() if key != "params"]
         changes, before, decisions = self._decided
         if changes != self._changes or len(before) != len(given) or not all(map(operator.is_, before, given)):
-            decisions = [{key: _decision(value) for key, value in group.items()} for group in options]
+            decisions = [{key: _decision(value) for key, value in group.items()} for group in self._options()]
             if all(type(value) in _UNCHANGING for value in given):
                 self._decided = self._changes, given, decisions
         return self._changes, decisions
+
+    def _options(self) -> list[Group]:
+        """The groups without their parameters."""
+        return [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
 
     def update(self, engine: Engine, params: list[Tensor], options: Group) -> None:
         """One step of some parameters of one engine and one group; subclasses override this."""

@@ -158,14 +158,14 @@ class ArrayOperations(MaskOperations):
         found, plan, may_ignore = np.array(_NOTHING_FOUND), _range_plan(source.numel()), ignore is not None
         is_aligned = out.storage.address % ISA.bytes == 0
         streams = source is not out and streaming.streams(8 * count, 8 * count) and is_aligned
-        loop, pieces = _range_loop(streams), -(-count // ranges.TASK)
+        loop, pieces, findings = _range_loop(streams), -(-count // ranges.TASK), found.ctypes.data
 
         def find() -> bool:
             found[...] = _NOTHING_FOUND
             tapes.kept(found)
             job = _RANGE_JOB(  # made here, so that what is known by its address is held
                 plan.address, source.address, out.address, low, high, ignore if may_ignore else 0, may_ignore, checking,
-                found.ctypes.data,
+                findings,
             )  # fmt: skip
             tasks.run(loop, job, pieces, self.threads)
             is_ignored, place = found.tolist()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -147,7 +148,7 @@ class Tape:
     def act(self, function: Callable[..., object], *arguments: Any) -> None:
         """Notes the call of a function, with arguments."""
         self._end_calls()
-        self._parts.append(lambda: function(*arguments))
+        self._parts.append(partial(function, *arguments) if arguments else function)
 
     def _note(self, kind: int, function: int, job: bytes, threads: int, live: Live | None) -> None:
         memory = np.zeros(-(-len(job) // 8) * 8, np.uint8)
@@ -189,18 +190,14 @@ class _Played:
 
 def _refreshing(memory: Array, live: Live) -> Callable[[], None]:
     """Writes a job's new part, from the second run on: the first one has what was captured."""
-    refresh, is_first = live.refresh, [True]
-    end: int | None = None
+    refresh, is_first, room = live.refresh, [True], memoryview(memory)[live.place :]
 
     def write() -> None:
-        nonlocal end
         if is_first:
             is_first.clear()
             return
         fresh = refresh()
-        if end is None:
-            end = live.place + len(fresh)
-        memory[live.place : end] = np.frombuffer(fresh, np.uint8)
+        room[: len(fresh)] = fresh
 
     return write
 
