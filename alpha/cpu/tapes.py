@@ -190,7 +190,7 @@ class _Played:
 
 def _refreshing(memory: Array, live: Live) -> Callable[[], None]:
     """Writes a job's new part, from the second run on: the first one has what was captured."""
-    refresh, is_first, room = live.refresh, [True], memoryview(memory)[live.place :]
+    refresh, is_first, room = live.refresh, [True], memory.data[live.place :]
 
     def write() -> None:
         if is_first:
