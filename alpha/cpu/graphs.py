@@ -139,10 +139,8 @@ class Capture(graphs.Capture, graphs.Recording):
                 for part in self._parts:
                     part()
                 if self._launches:
-                    for storage, count in self._written:  # as ``touch`` does
-                        storage.version += count
-                        if storage.waiting is not None:
-                            storage.tell_written()
+                    for storage, count in self._written:
+                        storage.touch(count)
                 self._launches += 1
                 for effect in self._behind:
                     effect()

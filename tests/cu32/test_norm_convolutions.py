@@ -55,7 +55,7 @@ DOUBLE = Way("tiles", (64, 64), dtype="float64")
 THREEFOLD = [Way("threefold", tile) for tile in TILES[:3]]
 ROUNDED = [Way("tensor_cores", tile, "high") for tile in TILES[:3]]
 PATCHES = [Way("patches", tile, "high") for tile in ((256, 128), (256, 64), (128, 128))]
-FEW = [Way("flat_tensor_cores", tile, "high") for tile in TILES[:3]]
+SHALLOW = [Way("flat_tensor_cores", tile, "high") for tile in TILES[:3]]
 ALL = [*GATHERED, DOUBLE, *THREEFOLD, *ROUNDED, *PATCHES]
 
 WAYS = [GATHERED[2], DOUBLE, THREEFOLD[2], ROUNDED[2], PATCHES[1]]
@@ -67,7 +67,7 @@ PAIRS += [(way, case) for way in (GATHERED[0], DOUBLE) for case in (FLAT, ODD)]
 PAIRS += [(PATCHES[2], case) for case in CASES[5:]]
 PAIRS += [(replace(way, parts=parts), case) for way in WAYS for parts, case in ((3, MANY), (11, CASES[0]))]
 PAIRS += [(replace(way, parts=2), case) for way in (GATHERED[0], DOUBLE) for case in (FLAT, ODD)]
-PAIRS += [(replace(way, parts=parts), case) for way in FEW for case in (FLAT, LAST) for parts in (1, 2)]
+PAIRS += [(replace(way, parts=parts), case) for way in SHALLOW for case in (FLAT, LAST) for parts in (1, 2)]
 IDS = [f"{way}-{number}" for number, (way, _) in enumerate(PAIRS)]
 
 

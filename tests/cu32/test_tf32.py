@@ -154,8 +154,8 @@ def test_convolutions(
         assert np.abs(cu32.to_numpy(got) - exact).max() <= summed(depth) * np.abs(exact).max()
 
 
-FEW = [
-    # images, (height, width), few channels, others, filter, stride, padding, dilation, groups
+SHALLOW = [
+    # images, (height, width), summed channels, others, filter, stride, padding, dilation, groups
     (3, (9, 8), 3, 20, (3, 3), (2, 1), (1, 1), (1, 1), 1),
     (5, (11, 10), 3, 72, (7, 7), (2, 2), (3, 3), (1, 1), 1),
     (2, (8, 7), 5, 36, (5, 2), (1, 1), (2, 1), (2, 1), 1),
@@ -169,7 +169,7 @@ FEW = [
 
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("tile", [(128, 128), (128, 64), (64, 64)], ids=str)
-@pytest.mark.parametrize("case", FEW, ids=str)
+@pytest.mark.parametrize("case", SHALLOW, ids=str)
 @pytest.mark.parametrize("operator", [FORWARD, INPUT_GRAD])
 def test_sums_over_few_channels(
     cu32: DeviceEngine,
@@ -180,9 +180,9 @@ def test_sums_over_few_channels(
     tile: tuple[int, int],
     parts: int,
 ) -> None:
-    images, size, few, others, filter, stride, padding, dilation, groups = case
+    images, size, summed_over, others, filter, stride, padding, dilation, groups = case
     geometry = Geometry.make(size, filter, stride, padding, dilation)
-    inside, outside = (few, others) if operator == FORWARD else (others, few)
+    inside, outside = (summed_over, others) if operator == FORWARD else (others, summed_over)
     source = (*size, inside) if operator == FORWARD else (*geometry.output, outside)
     image = rounded(rng.standard_normal((images, *source)).astype(np.float32), cu32)
     w = rounded(rng.standard_normal((outside, *filter, inside // groups)).astype(np.float32), cu32)
@@ -200,7 +200,7 @@ def test_sums_over_few_channels(
             )
     expected, got = (one.numpy() for one in results)
     assert taken
-    assert np.abs(got - expected).max() <= summed(math.prod(filter) * few // groups) * np.abs(expected).max()
+    assert np.abs(got - expected).max() <= summed(math.prod(filter) * summed_over // groups) * np.abs(expected).max()
 
 
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[TilePlan]:
