@@ -11,7 +11,9 @@ from alpha import bands
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, check_sizes
 from alpha.cu32 import planner, tf32
 from alpha.cu32.base import DeviceEngine
+from alpha.cu32.conv.endings import ActivatedEnding
 from alpha.cu32.conv.problem import Call, problem_of
+from alpha.cu32.normalisation import is_aligned
 from alpha.engine import IMAGE_ORDER, Epilogue
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
@@ -48,13 +50,16 @@ class ConvolutionOperations(DeviceEngine):
         plain = residual is None and slope is None
         out, adds = self._target(shape, x.dtype, accumulate if plain else None)
         check_operands(x, out, w, geometry, groups)
-        part = bands.middle(geometry, True)
+        part, ending = bands.middle(geometry, True), None
+        if not plain and part is None and lie_alike(out, residual):
+            ending = ActivatedEnding(residual, slope)
         if part is None:
-            MACS["conv2d"] = self._compute(FORWARD, Call(x, w, out, dense_bias(self, bias)), geometry, groups, adds)
+            call = Call(x, w, out, dense_bias(self, bias), ending)
+            MACS["conv2d"] = self._compute(FORWARD, call, geometry, groups, adds)
         else:
             found = self.conv2d(part.of_inputs(x), w, bias, part.geometry, groups)
             self._put(found, part.of_outputs(out), out, bias, adds)
-        if not plain:
+        if not plain and (ending is None or not ending.taken):
             out = self._activated(out, residual, slope)
         return self._accumulated(out, accumulate)
 
@@ -173,6 +178,14 @@ class ConvolutionOperations(DeviceEngine):
 def dense_bias(engine: DeviceEngine, bias: Tensor | None) -> Tensor | None:
     """A bias as kernels read it."""
     return None if bias is None else engine.dense(bias, (0,))
+
+
+def lie_alike(x: Tensor, *others: Tensor | None) -> bool:
+    """Whether images, those that there are, lie as a result is written: dense, and where packs may be read."""
+    return all(
+        one is None or (one.shape == x.shape and one.is_contiguous(IMAGE_ORDER) and is_aligned(one))
+        for one in (x, *others)
+    )
 
 
 def check_operands(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> None:

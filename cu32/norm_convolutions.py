@@ -9,9 +9,8 @@ from alpha import bands
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32.conv.endings import MeasuredEnding, PastEnding
 from alpha.cu32.conv.problem import Call
-from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias
+from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias, lie_alike
 from alpha.cu32.norm_sums import NormSumOperations
-from alpha.cu32.normalisation import is_aligned
 from alpha.dtypes import is_stored
 from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
 from alpha.geometry import Geometry
@@ -101,7 +100,7 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
     ) -> tuple[Tensor, NormGradients | PairGradients | None]:
         norm, residual = before
         x, other = norm.x, residual.x if isinstance(residual, Normalised) else residual
-        if bands.middle(geometry, False) is not None or not _lie_alike(x, other, accumulate):
+        if bands.middle(geometry, False) is not None or not lie_alike(x, other, accumulate):
             return self.conv2d_input_grad(dy, w, geometry, groups, accumulate=accumulate), None
         dy, w = self._image(dy), self.dense(w, range(4))
         out = self.empty(x.shape, x.dtype, IMAGE_ORDER) if accumulate is None else accumulate
@@ -115,11 +114,3 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         call = Call(dy, w, out, None, ending)
         MACS["conv2d_input_grad"] = self._compute(INPUT_GRAD, call, geometry, groups, accumulate is not None)
         return out, found if ending.taken else None
-
-
-def _lie_alike(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether images, those that there are, lie as an input gradient is written: dense, and where packs may be read."""
-    return all(
-        one is None or (one.shape == x.shape and one.is_contiguous(IMAGE_ORDER) and is_aligned(one))
-        for one in (x, *others)
-    )

@@ -379,6 +379,13 @@ class _Layer:
             self.allowed,
         )
 
+    def activated(self, e: Checker) -> Result:
+        """ConvV2, a residual and a leaky ReLU."""
+        residual, w = e.dense(e.from_numpy(self.dy), IMAGE_ORDER), e.from_numpy(self.w)
+        got = e.conv2d(e.from_numpy(self.x), w, None, self.geometry, self.groups, residual, 0.5)
+        right = self.forward(e)[1] + self.dy
+        return got, np.where(right > 0, right, 0.5 * right), self.allowed
+
     def input_grad(self, e: Checker) -> Result:
         """KS-deconv-V2."""
         got = e.conv2d_input_grad(e.from_numpy(self.dy), e.from_numpy(self.w), self.geometry, self.groups)
@@ -393,7 +400,7 @@ class _Layer:
         found: list[Result] = []
         for parts in (1, JOINED):
             with planner.use(algorithm, parts=parts):
-                found += [*self.measured(e), *self.past(e), *self.past_both(e), *self._normalised(e)]
+                found += [self.activated(e), *self.measured(e), *self.past(e), *self.past_both(e), *self._normalised(e)]
         return found
 
     def measured(self, e: Checker) -> list[Result]:
@@ -506,7 +513,8 @@ def conv_tf32(e: Checker) -> Sequence[Result]:
         found += [*layer.both(e), *layer.with_norms(e, "tensor_cores")]
     for parts in (1, JOINED):
         with e.high(), planner.use("flat_tensor_cores", parts=parts):
-            found += [stem.forward(e), *stem.measured(e), last.input_grad(e), *last.past(e), *last.past_both(e)]
+            found += [stem.forward(e), stem.activated(e), *stem.measured(e)]
+            found += [last.input_grad(e), *last.past(e), *last.past_both(e)]
     return found
 
 

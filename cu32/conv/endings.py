@@ -1,8 +1,8 @@
-"""What the kernels of convolutions do at their end for a BatchNorm: kernels/ending.cuh.
+"""What the kernels of convolutions do at their end for a BatchNorm or an activation: kernels/ending.cuh.
 
-Behind a convolution they take the sums that its statistics are made of, and in an input gradient the mask of its
-activation and the sums of its gradient, from results that are still in registers: one pass over memory and one launch
-less of each.
+Behind a convolution they take the sums that its statistics are made of, or add a residual and activate, and in an input
+gradient they take the mask of its activation and the sums of its gradient, from results that are still in registers:
+one pass over memory and one launch less of each.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LEAST_TOGETHER = 32
 Tensors = Sequence[Tensor | Storage | None]
 Numbers = Sequence[float]
 
-ADDRESSES = {FORWARD: 7, INPUT_GRAD: 17}
+ADDRESSES = {FORWARD: 8, INPUT_GRAD: 17}
 """How many addresses a kernel takes for its end, by what it computes."""
 
-TYPES = {FORWARD: "qqddqq", INPUT_GRAD: "dq"}
+TYPES = {FORWARD: "qqddqqqd", INPUT_GRAD: "dq"}
 """The types of the numbers that follow its sizes."""
 
 NOTHING: dict[str, tuple[Tensors, Numbers]] = {
@@ -55,8 +55,18 @@ class MeasuredEnding(Ending):
         mean, var, momentum, batches = self._running
         meeting, together = _meeting(engine, (tiles, across, self._state.mean.shape[0], 2), counters)
         steps = 1 if mean is None else mean.strides[0], 1 if var is None else var.strides[0]
-        tensors = (self._state.mean, self._state.inverse_std, mean, var, batches, *meeting)
-        return tensors, (*steps, momentum, self._eps, self._rows, together)
+        tensors = (self._state.mean, self._state.inverse_std, mean, var, batches, *meeting, None)
+        return tensors, (*steps, momentum, self._eps, self._rows, together, 0, 0.0)
+
+
+class ActivatedEnding(Ending):
+    """An activation of a convolution's result, behind a residual that lies as it does, if there is one."""
+
+    def __init__(self, residual: Tensor | None, slope: float | None) -> None:
+        self._residual, self._slope = residual, 1.0 if slope is None else slope
+
+    def arguments(self, engine: DeviceEngine, tiles: int, across: int, counters: int) -> tuple[Tensors, Numbers]:
+        return (*NOTHING[FORWARD][0][:-1], self._residual), (*NOTHING[FORWARD][1][:-2], 1, self._slope)
 
 
 class PastEnding(Ending):

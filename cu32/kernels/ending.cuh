@@ -19,9 +19,16 @@ struct Target {
     bool accumulate;     // whether to add to what is there
 };
 
-// Writes a tile, with a bias if there is one; a tally then holds what was written.
-template <class Tally, class T>
-__device__ __forceinline__ void write_tile(Tally& sums, const Target<T>& to, const T* bias) {
+// What is done to results before they are written: a residual, which lies as they do, is added, and then comes an activation.
+template <class T>
+struct Activation {
+    const T* residual;  // from the image's beginning on, or null
+    T slope;
+};
+
+// Writes a tile, with a bias if there is one; a tally then holds what was written. ACTIVATED: through an activation.
+template <bool ACTIVATED = false, class Tally, class T>
+__device__ __forceinline__ void write_tile(Tally& sums, const Target<T>& to, const T* bias, const Activation<T>& by = {}) {
     constexpr int RUN = Tally::RUN;
 #pragma unroll
     for (int r = 0; r < Tally::EACH_DOWN; ++r) {
@@ -44,6 +51,11 @@ __device__ __forceinline__ void write_tile(Tally& sums, const Target<T>& to, con
                 const Neighbours<T, RUN> before = read_run<T, RUN>(place, left, to.aligned);
 #pragma unroll
                 for (int e = 0; e < RUN; ++e) values.at[e] += before.at[e];
+            }
+            if (ACTIVATED) {
+                const Neighbours<T, RUN> added = read_run<T, RUN>(by.residual + offset + column, by.residual ? left : 0, to.aligned);
+#pragma unroll
+                for (int e = 0; e < RUN; ++e) values.at[e] = leaky(by.residual ? values.at[e] + added.at[e] : values.at[e], by.slope);
             }
             write_run<T, RUN>(place, values, left, to.aligned);
 #pragma unroll
@@ -190,15 +202,18 @@ __device__ __forceinline__ unsigned rows_inside(const OFFSET* rows) {
 
 // -- What follows a convolution -----------------------------------------------------------------------------------------
 
-// Of a BatchNorm behind it: its statistics. Without a meeting none are taken.
+// Of a BatchNorm behind it: its statistics, without a meeting none. Or an activation, and a residual before that.
 template <class T>
 struct ForwardEnd {
     Statistics<T> statistics;
     Meeting meeting;
+    const T* residual;
 };
 struct ForwardNumbers {
     Momentum momentum;
     int64 rows, together;
+    int64 activated;  // whether there is an activation
+    double slope;
 };
 
 // The sums of what was written and of its squares. A thread's are taken less the tile's first row, so that T's digits go to
@@ -369,9 +384,14 @@ struct Ending<false, T> {
 
 // `shift`: what a row's place leaves out of an image of the same sizes.
 template <class Tally, class T>
-__device__ __forceinline__ void end_tile(Tally& sums, const Target<T>& to, const T* bias, int64, const Gather& g,
+__device__ __forceinline__ void end_tile(Tally& sums, const Target<T>& to, const T* bias, int64 shift, const Gather& g,
                                          const TilePlace& place, const ForwardEnd<T>& end, const ForwardNumbers& numbers,
                                          void* shared) {
+    if (numbers.activated) {
+        const Activation<T> by = {end.residual ? end.residual + shift : nullptr, static_cast<T>(numbers.slope)};
+        write_tile<true>(sums, to, bias, by);
+        return;
+    }
     write_tile(sums, to, bias);
     if (end.meeting.partial)
         measure(sums, to, g, place, end, numbers, *static_cast<EndRoom<Tally, T>*>(shared));
