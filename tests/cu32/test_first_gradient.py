@@ -47,8 +47,8 @@ def test_who_sees_it_has_one_of_their_own(x: Any) -> None:
     retaining[0].grad.mul_(7)
     (given,) = alpha.autograd.grad(loss_of(x), [last := loss_of(x)], allow_unused=True)
     assert given is None and last.grad is None
-    (own,) = alpha.autograd.grad(last, [last])
-    own.mul_(9)
+    (gradient,) = alpha.autograd.grad(last, [last])
+    gradient.mul_(9)
     x.grad = None
     loss_of(x).backward()
     assert retaining[1].grad.item() == 1
