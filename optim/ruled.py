@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from alpha.changes import at_once
+from alpha.changes import at_once, putting
 from alpha.engine import Engine
 from alpha.optim.arguments import plain
 from alpha.optim.optimizer import IN_TENSORS, Optimizer
@@ -59,8 +59,7 @@ class RuleOptimizer(Optimizer):
         current, state = plain_options(options), self.state[params[0]]
         numbers = {name: state.get(name, value) for name, value in self.first_numbers(current).items()}
         counted = self.next_numbers(current, numbers)
-        states, put, numbers_after = self.state, dict.__setitem__, counted.items()
-        at_once([(put, states[param], name, value) for param in params for name, value in numbers_after])  # ``putting``
+        at_once([putting(self.state[param], name, value) for param in params for name, value in counted.items()])
         return self.rule(current, numbers)
 
 

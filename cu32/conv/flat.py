@@ -7,18 +7,16 @@ three channels, which a table of offsets leads through (kernels/flat.cuh). Its t
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
 from alpha.cu32 import tf32
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
-from alpha.cu32.conv import tables
 from alpha.cu32.conv.problem import Problem
 from alpha.cu32.conv.tensor_cores import FILTERS, SHALLOWEST, STAGES, TensorCores, macros
 from alpha.cu32.conv.tiles import FLAT_LIMIT, depth_and_width
-from alpha.cu32.costs import WARP, Chip, Kernel, Lengths, Tile, TilePlan
+from alpha.cu32.costs import WARP, Chip, Kernel, Tile, TilePlan
 
 MOST_DEPTH = 15
 """Most channels that are summed over: of sixteen, steps of a tap's own channels are as full."""
@@ -55,13 +53,8 @@ class FlatTensorCores(TensorCores):
         shared = {tile: tf32.stages(STAGES, tile.rows, tile.columns) + table for tile in tf32.TILES}
         return [_copying(kernel, problem) for kernel in tf32.fitting(chip, shared)]
 
-    def lengths(self, problem: Problem, kernel: Kernel) -> Lengths:
-        g = problem.geometry
-        depth, width = depth_and_width(problem)
-        listed = tables.tiles(g.rows, g.columns, problem.forward, problem.images, kernel.tile.rows)
-        across = -(-width // kernel.tile.columns) * problem.groups
-        counts = sorted(Counter(listed.taps.tolist()).items(), reverse=True)
-        return tuple((number * across, -(-taps * depth // kernel.depth)) for taps, number in counts)
+    def steps(self, kernel: Kernel, taps: int, depth: int) -> int:
+        return -(-taps * depth // kernel.depth)
 
     def source(self, plan: TilePlan, normalised: bool = False) -> Source:
         return _source(plan.problem.operator, plan.tile)

@@ -156,9 +156,11 @@ class Tiles(TileAlgorithm):
         listed = tables.tiles(g.rows, g.columns, problem.forward, problem.images, tile.rows)
         counts = sorted(Counter(listed.taps.tolist()).items(), reverse=True)
         across = -(-width // tile.columns) * problem.groups
-        if kernel.load == "FLAT":
-            return tuple((number * across, -(-taps * depth // kernel.depth)) for taps, number in counts)
-        return tuple((number * across, taps * -(-depth // kernel.depth)) for taps, number in counts)
+        return tuple((number * across, self.steps(kernel, taps, depth)) for taps, number in counts)
+
+    def steps(self, kernel: Kernel, taps: int, depth: int) -> int:
+        """The steps of a block of so many taps, each of so many summed channels."""
+        return -(-taps * depth // kernel.depth) if kernel.load == "FLAT" else taps * -(-depth // kernel.depth)
 
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         begins = beginnings.beginning(call.before)

@@ -63,10 +63,10 @@ def test_a_function_that_writes_to_its_gradient(x: Any) -> None:
         def backward(self, dy: Any) -> Any:
             return dy.mul_(3)
 
-    for expected in (3, 3):  # its own
+    for _ in range(2):
         x.grad = None
         Careless.apply(loss_of(x)).backward()
-        np.testing.assert_array_equal(x.grad.numpy(), np.array([2, -4, 6]) * expected)
+        np.testing.assert_array_equal(x.grad.numpy(), [6, -12, 18])
     x.grad = None
     loss_of(x).backward()
     np.testing.assert_array_equal(x.grad.numpy(), [2, -4, 6])
