@@ -55,6 +55,13 @@ def appending(items: list[Any], value: Any) -> Action:
     return list.append, items, value
 
 
+def taking(tensor: Tensor, other: Tensor) -> list[Action]:
+    """Gives a tensor the memory of another one, and how that lies there."""
+    parts = "storage", "offset", "address", "shape", "strides", "dtype"
+    view = setting(tensor, "_array", None)  # the engine's, of the memory it had
+    return [*[setting(tensor, name, getattr(other, name)) for name in parts], view]
+
+
 def versions(tensors: Iterable[Tensor]) -> list[Action]:
     """The actions that give new versions to the storages of tensors that are written to."""
     storages = [tensor.storage for tensor in tensors]
@@ -82,6 +89,11 @@ class Changes:
         # The old value is kept until all is done: freeing it may run Python code.
         self._kept.append(getattr(owner, name, None))
         self._actions.append(setting(owner, name, value))
+
+    def take(self, tensor: Tensor, other: Tensor) -> None:
+        """Adds giving a tensor the memory of another one, and how that lies there."""
+        self._kept += [tensor.storage, tensor._array]
+        self._actions += taking(tensor, other)
 
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
         """Adds ``table[key] = value``."""

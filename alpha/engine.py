@@ -48,6 +48,7 @@ from alpha.errors import ArgumentError, EngineError, described
 from alpha.geometry import Geometry
 from alpha.mempool import MemoryPool
 from alpha.records import (
+    FILTER_ORDER,
     IMAGE_ORDER,
     AttentionSettings,
     AttentionState,
@@ -67,7 +68,7 @@ from alpha.records import (
     ToNormalise,
     WeightedPairs,
 )
-from alpha.tensor import Tensor
+from alpha.tensor import Tensor, has_no_gaps
 
 if TYPE_CHECKING:
     from alpha.expressions.program import Program
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from alpha.updates import Plan, Refresh, Row
 
 __all__ = [
+    "FILTER_ORDER",
     "IMAGE_ORDER",
     "AttentionSettings",
     "AttentionState",
@@ -197,8 +199,9 @@ class Engine(ABC):
 
     def dense(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
         """x, or a copy, without gaps: in the given order of axes, or in whatever order it lies."""
-        wanted = x.memory_order() if order is None else order
-        return x if x.is_contiguous(wanted) else self.copied(x, wanted)
+        if order is None:
+            return x if has_no_gaps(x.shape, x.strides) else self.copied(x, x.memory_order())
+        return x if x.is_contiguous(order) else self.copied(x, order)
 
     def copied(self, x: Tensor, order: Sequence[int] | None = None) -> Tensor:
         """A dense copy in memory of its own: in the given order of axes, or in the order in which it lies."""

@@ -545,10 +545,7 @@ class MemoryPool:
         """Bytes of the blocks whose loans the pool alone holds."""
         nbytes = 0
         for size, recent in list(self._recent.items()):
-            for pair in list(recent):
-                _, _loan = pair
-                if _references(pair[1]) == _UNHELD:
-                    nbytes += size
+            nbytes += size * [_references(pair[1]) for pair in list(recent)].count(_UNHELD - 1)
         return nbytes
 
     def _sort_in(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from alpha import copying, dtypes, printing
 from alpha.array_methods import ArrayMethods
 from alpha.autograd import walk
-from alpha.changes import at_once, setting
+from alpha.changes import at_once, taking
 from alpha.conversion import tensor
 from alpha.devices import device, torch_name
 from alpha.errors import ArgumentError, ScalarError
@@ -105,8 +105,7 @@ class Methods(PointwiseMethods, ArrayMethods, FactMethods, MatrixMethods, Exchan
         self.engine.check_owner("data", value)
         if dtypes.is_float(value.dtype) != dtypes.is_float(self.dtype) and self.requires_grad:
             raise ArgumentError(f"[data] expected floats for a tensor that requires grad, got {value.dtype}: cast them")
-        parts = ("storage", "offset", "shape", "strides", "dtype")
-        at_once([*[setting(self, name, getattr(value, name)) for name in parts], setting(self, "_array", None)])
+        at_once(taking(self, value))
 
     # -- dtype, engine, layout ---------------------------------------------------------------------------------------
 

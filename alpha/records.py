@@ -23,6 +23,8 @@ Index = tuple[Any, ...]  # slices, ints, None, and integer or bool Tensors: an e
 
 IMAGE_ORDER = (1, 2, 0, 3)
 """Memory order of activations behind the logical (N, H, W, C): rows, columns, images, channels."""
+FILTER_ORDER = (0, 1, 2, 3)
+"""Memory order of filters (OC, FH, FW, IC)."""
 
 
 class RunningStatistics(NamedTuple):

@@ -98,6 +98,7 @@ class Tensor(Methods):
         "_leaf_hooks",
         "_node",
         "_output",
+        "address",
         "dtype",
         "grad",
         "offset",
@@ -118,6 +119,8 @@ class Tensor(Methods):
             storage, offset, shape, strides, dtype = self._parts_of(storage, offset, shape, strides)
         self.storage: Storage = storage
         self.offset: int = offset
+        # Of the first element in the engine's memory. It is asked for several times a call, and so kept.
+        self.address: int = storage.address + offset * dtype.itemsize if offset else storage.address
         self.shape: Shape = shape
         self.strides: Shape = strides
         self.dtype: np.dtype[Any] = dtype
@@ -173,12 +176,6 @@ class Tensor(Methods):
     def ndim(self) -> int:
         """Number of axes."""
         return len(self.shape)
-
-    @property
-    def address(self) -> int:
-        """Address of the first element in the engine's memory."""
-        offset = self.offset
-        return self.storage.address + offset * self.dtype.itemsize if offset else self.storage.address
 
     @property
     def is_leaf(self) -> bool:
@@ -392,6 +389,12 @@ def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
 def _is_dense(shape: Shape, strides: Shape, order: Shape | None) -> bool:
     wanted = _dense_strides(shape, order)
     return all(n <= 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
+
+
+@lru_cache(maxsize=8192)
+def has_no_gaps(shape: Shape, strides: Shape) -> bool:
+    """Whether elements lie dense in some order of the axes."""
+    return _is_dense(shape, strides, _memory_order(shape, strides))
 
 
 @lru_cache(maxsize=8192)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,14 +10,14 @@ import numpy as np
 from alpha.changes import Action, at_once, finish, setting, versions
 from alpha.dtypes import FLOATS, float_names, is_float
 from alpha.errors import DtypeError, EngineError, GraphError, ShapeError
+from alpha.tensor import Tensor, has_no_gaps
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
     from alpha.expressions.program import Program
-    from alpha.tensor import Tensor
     from alpha.update_rules import UpdateRule
 
-Row = Sequence["Tensor"]
+Row = Sequence[Tensor]
 """A parameter, its gradient, and its states."""
 Refresh = Callable[[], "UpdateRule"]
 """Gives the rule of a captured step's next replay."""
@@ -113,7 +112,7 @@ def batches(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> list[Batch
 
 def _aligned(engine: Engine, row: Row) -> Row:
     strides = row[0].strides
-    if _is_dense(row[0].shape, strides):
+    if has_no_gaps(row[0].shape, strides):
         for tensor in row:
             if tensor.strides != strides:
                 break
@@ -199,14 +198,3 @@ def submit(launches: list[Launch], plan: Plan | None) -> None:
     step.launches += launches
     if plan is None:
         step.make()
-
-
-@lru_cache(maxsize=1024)
-def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements lie without gaps, in whatever order of the axes."""
-    step = 1
-    for stride, size in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
-        if stride != step:
-            return False
-        step *= size
-    return True

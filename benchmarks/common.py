@@ -328,6 +328,17 @@ def spread(values: Sequence[float]) -> float:
     return third / first
 
 
+def unit_of(seconds: float) -> tuple[str, float, int]:
+    """The unit that times about so long are told in, how many make a second, and the digits behind the point."""
+    return ("s", 1.0, 3) if seconds >= 0.02 else ("ms", 1e3, 3)
+
+
+def told(seconds: float) -> str:
+    """A time with its unit."""
+    unit, scale, digits = unit_of(seconds)
+    return f"{scale * seconds:.{digits}f} {unit}"
+
+
 CALM = 1.25
 """Largest spread of a quiet machine's timings."""
 

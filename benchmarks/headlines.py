@@ -101,10 +101,10 @@ def _rounds(report: Report) -> str:
 def _training_headlines(report: Report) -> list[Headline]:
     result = report.result
     title, mine = _lower(report.title), result["alpha_peak_mib"]
-    ours = f"{result['alpha_s']:.3f} s, {mine:.0f} MiB"
+    ours = f"{common.told(result['alpha_s'])}, {mine:.0f} MiB"
     if result["ratio"] is None:
         return [Headline(title, ours)]
-    theirs = f"{result['torch_s']:.3f} s, {result['torch_peak_mib']:.0f} MiB"
+    theirs = f"{common.told(result['torch_s'])}, {result['torch_peak_mib']:.0f} MiB"
     note = f"{mine / result['torch_peak_mib']:.2f} of its memory"
     if result.get("torch_least_peak_mib") is not None:
         note += f", {mine / result['torch_least_peak_mib']:.2f} of the least with any of its allocators"

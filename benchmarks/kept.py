@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from alpha.errors import ArgumentError
-from benchmarks import common
+from benchmarks import common, small_networks
 from benchmarks.suites import PAPER
 
 MODULE = "benchmarks.report"
@@ -50,7 +50,8 @@ class Report:
         """What was measured."""
         settings = self.result["settings"]
         if self.kind == "training":
-            return f"Training {network(settings)}, batch {settings['batch_size']}{self.place}"
+            captured = ", captured" if settings.get("graph") else ""
+            return f"Training {network(settings)}, batch {settings['batch_size']}{captured}{self.place}"
         if self.kind == "sweep":
             return f"Operators over neighbouring shapes{self.place}"
         if self.kind == "inference":
@@ -96,6 +97,8 @@ class Report:
 
 def network(settings: dict[str, Any]) -> str:
     """A trained network's name, with its form where that is not the paper's."""
+    if settings["name"] in small_networks.INPUTS:
+        return str(settings["name"])
     if settings["style"] == "paper":
         return str(settings["name"]) + (" (ILSVRC2012's head)" if settings.get("head") == "ilsvrc2012" else "")
     stem = f", {settings['stem']} stem" if settings.get("stem") else ""

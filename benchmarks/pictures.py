@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ _SWEPT = ("channels", "batch", "map")
 
 
 def draw(reports: Sequence[Report], folder: Path) -> None:
-    """Draws all pictures, and removes those of results that are gone."""
+    """Draws all pictures, and removes those of results that are gone: that no other page shows."""
     style = {
         "svg.hashsalt": "alpha",
         "svg.fonttype": "none",
@@ -42,9 +43,9 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
-    drawn = {"ratios.svg", *(report.picture for report in reports)}
+    kept = {"ratios.svg", *(report.picture for report in reports)} | shown_elsewhere(folder)
     for old in (*folder.glob("*.svg"), *folder.glob("*.png")):
-        if old.name not in drawn:
+        if old.name not in kept:
             old.unlink()
     with mpl.rc_context(style):
         _save(_ratios(reports), folder / "ratios.svg")
@@ -70,6 +71,12 @@ def draw(reports: Sequence[Report], folder: Path) -> None:
                 "reproduction": loss_curves,
             }
             _save(kinds[report.kind](report.result), folder / report.picture)
+
+
+def shown_elsewhere(folder: Path) -> set[str]:
+    """The names of the pictures that a folder's pages show, the report's own page left out."""
+    pages = [page.read_text("utf-8") for page in folder.glob("*.md") if page.name != "results.md"]
+    return {name for page in pages for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)}
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -110,13 +117,15 @@ def _ratio_bars(axes: Axes, places: Sequence[float], ratios: Sequence[float], *,
 
 
 def _training(result: dict[str, Any]) -> Figure:
-    """Seconds per step and peak memory of every contestant."""
+    """Time of a step and peak memory of every contestant."""
     names = list(result["contestants"])
     figure = _figure(7, 0.8 + 0.3 * len(names))
     time, memory = figure.subplots(1, 2, sharey=True)
-    seconds = [one["median_s"] for one in result["contestants"].values()]
+    unit, scale, digits = common.unit_of(result["alpha_s"])
+    times = [scale * one["median_s"] for one in result["contestants"].values()]
     peaks = [one["peak"].get("in_use_mib", one["peak"]["process_mib"]) for one in result["contestants"].values()]
-    for axes, values, label, form in ((time, seconds, "s per step", "%.3f"), (memory, peaks, "peak MiB", "%.0f")):
+    panels = ((time, times, f"{unit} per step", f"%.{digits}f"), (memory, peaks, "peak MiB", "%.0f"))
+    for axes, values, label, form in panels:
         axes.bar_label(axes.barh(names, values, color=_colours(names), height=0.6), fmt=form, padding=3)
         axes.set_xlabel(label)
         axes.margins(x=0.15)

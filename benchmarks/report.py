@@ -125,11 +125,12 @@ def _markdown(table: Table) -> str:
 
 def _training(result: dict[str, Any]) -> list[str]:
     batch, warmup = result["settings"]["batch_size"], result["settings"]["warmup"]
+    unit, scale, _ = common.unit_of(result["alpha_s"])
     rows = [
         [
             name,
-            f"{one['median_s']:.4f}",
-            f"{min(one['seconds'][warmup:]):.4f}",
+            f"{scale * one['median_s']:.4f}",
+            f"{scale * min(one['seconds'][warmup:]):.4f}",
             f"{batch / one['median_s']:.0f}",
             f"{one['median_s'] / result['alpha_s']:.2f}",
             f"{one['peak'].get('in_use_mib', one['peak']['process_mib']):.0f}",
@@ -138,7 +139,7 @@ def _training(result: dict[str, Any]) -> list[str]:
         ]
         for name, one in result["contestants"].items()
     ]
-    titles = ["", "s per step", "least", "images/s", "ratio", "peak MiB", "settings", disturbance.TITLE]
+    titles = ["", f"{unit} per step", "least", "images/s", "ratio", "peak MiB", "settings", disturbance.TITLE]
     least = result.get("torch_least_peak_mib")
     note = "Peak: largest resident set less the one after the imports."
     if least is not None:

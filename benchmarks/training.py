@@ -347,15 +347,16 @@ def _result(series: dict[str, Series], setup: Setup, model: Model, args: argpars
 
 def _print(result: dict[str, Any]) -> None:
     warmup, batch = result["settings"]["warmup"], result["settings"]["batch_size"]
+    unit, scale, _ = common.unit_of(result["alpha_s"])
     rows = []
     for name, one in result["contestants"].items():
         seconds, faults, losses = (one[key] for key in ("seconds", "page_faults", "losses"))
         rows.append(
             [
                 name,
-                f"{one['median_s']:.4f}",
-                f"{min(seconds[warmup:]):.4f}",
-                f"{max(seconds[warmup:]):.4f}",
+                f"{scale * one['median_s']:.4f}",
+                f"{scale * min(seconds[warmup:]):.4f}",
+                f"{scale * max(seconds[warmup:]):.4f}",
                 f"{batch / one['median_s']:.0f}",
                 f"{_peak_mib(one['peak']):.0f}",
                 f"{one['peak']['driver_mib']:.0f}" if "driver_mib" in one["peak"] else None,
@@ -366,7 +367,7 @@ def _print(result: dict[str, Any]) -> None:
         )
     titles = [
         "",
-        "s/step",
+        f"{unit}/step",
         "min",
         "max",
         "images/s",

@@ -165,6 +165,7 @@ class DeviceEngine(Engine):
         )
         self.constants = Constants()
         self._launches: dict[Hashable, tuple[int, Launch, object]] = {}
+        self.plans: dict[Any, Any] = {}  # the planner's choices, by what is to be computed
         self._limit_constants()
         self._lock = threading.RLock()
 

@@ -14,7 +14,7 @@ from alpha.cu32.base import DeviceEngine
 from alpha.cu32.conv.endings import ActivatedEnding
 from alpha.cu32.conv.problem import Call, problem_of
 from alpha.cu32.normalisation import is_aligned
-from alpha.engine import IMAGE_ORDER, Epilogue
+from alpha.engine import FILTER_ORDER, IMAGE_ORDER, Epilogue
 from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
 from alpha.records import Normalised
@@ -45,7 +45,7 @@ class ConvolutionOperations(DeviceEngine):
         slope: float | None = None,
         accumulate: Tensor | None = None,
     ) -> Tensor:
-        x, w = self._image(x), self.dense(w, range(4))
+        x, w = self._image(x), self.dense(w, FILTER_ORDER)
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
         out, adds = self._target(shape, x.dtype, accumulate if plain else None)
@@ -80,7 +80,7 @@ class ConvolutionOperations(DeviceEngine):
         bias: Tensor | None = None,
         accumulate: Tensor | None = None,
     ) -> Tensor:
-        dy, w = self._image(dy), self.dense(w, range(4))
+        dy, w = self._image(dy), self.dense(w, FILTER_ORDER)
         out, adds = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
         check_operands(out, dy, w, geometry, groups)
         part = bands.middle(geometry, False)
@@ -143,7 +143,8 @@ class ConvolutionOperations(DeviceEngine):
 
     def _compute(self, operator: str, call: Call, geometry: Geometry, groups: int, adds: bool = False) -> int:
         """An operator by the planner's choice, added to what ``call.out`` holds if asked; the multiply-adds."""
-        problem = problem_of(operator, call, geometry, groups, tf32.enabled(self), adds, tf32.threefold(self))
+        high, split = tf32.allowed(self)
+        problem = problem_of(operator, call, geometry, groups, high, adds, split)
         plan = planner.chosen(
             self,
             problem,

@@ -160,7 +160,7 @@ class MatrixOperations(DeviceEngine):
         """By tiles: on the tensor cores where the engine's precision allows it and the operands are aligned."""
         vector = a.aligned and b.aligned and dtypes.info(out.dtype).vector > 1
         layouts = a.layout, b.layout
-        high, split = vector and tf32.enabled(self), vector and tf32.threefold(self)
+        high, split = tf32.allowed(self) if vector else (False, False)
         count = products.batches(axes)
         job = Product(a.edges, b.edges, a.depth, count, out.dtype.itemsize, vector, layouts, high, split)
         plan = planner.chosen(self, job, lambda plan: self._multiply_by(plan, a, b, axes, self.empty_like(out)))

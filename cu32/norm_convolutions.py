@@ -12,7 +12,7 @@ from alpha.cu32.conv.problem import Call
 from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias, lie_alike
 from alpha.cu32.norm_sums import NormSumOperations
 from alpha.dtypes import is_stored
-from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
+from alpha.engine import FILTER_ORDER, IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
 from alpha.geometry import Geometry
 from alpha.records import Normalised, NormGradients, PairGradients
 from alpha.tensor import Tensor
@@ -57,9 +57,11 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
 
     def _dense_before(self, before: Normalised, x: Tensor) -> Normalised:
         """The same of x, with vectors as kernels read them."""
-        _, epilogue, state = before
-        vectors = self._optional(epilogue.weight), self._optional(epilogue.bias)
-        return Normalised(x, Epilogue(*vectors, epilogue.slope), state)
+        given, epilogue, state = before
+        weight, bias = self._optional(epilogue.weight), self._optional(epilogue.bias)
+        if x is given and weight is epilogue.weight and bias is epilogue.bias:
+            return before
+        return Normalised(x, Epilogue(weight, bias, epilogue.slope), state)
 
     def _measured(
         self,
@@ -76,7 +78,7 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
             x = x if before is None else self.batch_norm_again(*before, None)
             y = self.conv2d(x, w, bias, geometry, groups)
             return y, self.batch_norm_state(y, running, eps)
-        x, w = self._image(x), self.dense(w, range(4))
+        x, w = self._image(x), self.dense(w, FILTER_ORDER)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
         check_operands(x, out, w, geometry, groups)
         state = self.empty_state(out.shape[3], True)
@@ -102,7 +104,7 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
         x, other = norm.x, residual.x if isinstance(residual, Normalised) else residual
         if bands.middle(geometry, False) is not None or not lie_alike(x, other, accumulate):
             return self.conv2d_input_grad(dy, w, geometry, groups, accumulate=accumulate), None
-        dy, w = self._image(dy), self.dense(w, range(4))
+        dy, w = self._image(dy), self.dense(w, FILTER_ORDER)
         out = self.empty(x.shape, x.dtype, IMAGE_ORDER) if accumulate is None else accumulate
         check_operands(out, dy, w, geometry, groups)
         found: NormGradients | PairGradients

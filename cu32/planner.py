@@ -7,12 +7,12 @@ planner.use("tiles", tile=(64, 64), parts=2):`` overrides both; ``cu32/explain.p
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
-from weakref import WeakKeyDictionary
 
 from alpha import search as setting
 from alpha.conv.registry import Registry, within
@@ -49,8 +49,9 @@ class Override:
 MOST_PLANS = 4096
 """Plans that are kept of each engine."""
 
-_best: WeakKeyDictionary[DeviceEngine, dict[Job, tuple[object, Plan]]] = WeakKeyDictionary()
-"""By engine and job the model's choice, with what was known then of the kernels that compute right."""
+_changes = itertools.count()
+_list = next(_changes)
+"""Another number whenever the list of algorithms has changed."""
 
 _MODEL = Override()
 _override: ContextVar[Override] = ContextVar("alpha_cu32_override", default=_MODEL)
@@ -99,19 +100,21 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
 
     ``run`` does the operator's work by a plan, onto memory that nobody reads.
     """
-    chip, override = Chip.of(engine.device), _override.get()
+    override = _override.get()
     if override is not _MODEL and override != _MODEL:
-        return _preferred(job, chip, override, engine)[0]
+        return _preferred(job, Chip.of(engine.device), override, engine)[0]
     if setting.get_search():
+        chip = Chip.of(engine.device)
         key = _key(job, chip)
         return search.known(key) or search.fastest(engine, key, plans(job, chip, engine), run)
-    settled = selfcheck.settled(engine)
-    known = _best.setdefault(engine, {})
+    # A choice holds as long as the list of algorithms, and what is known of the kernels that compute right.
+    settled = (_list, *selfcheck.settled(engine))
+    known: dict[Job, tuple[object, Plan]] = engine.plans
     found = known.get(job)
     if found is None or found[0] != settled:
         if len(known) >= MOST_PLANS:
             known.clear()
-        found = known[job] = settled, _preferred(job, chip, override, engine)[0]
+        found = known[job] = settled, _preferred(job, Chip.of(engine.device), override, engine)[0]
     return found[1]
 
 
@@ -192,9 +195,10 @@ def _plans(job: Job, chip: Chip, algorithms: tuple[Planned, ...], override: Over
 
 def forget() -> None:
     """Drops all choices, as after a change of the list."""
+    global _list
     for cached in (_serving, _first, _plans):
         cached.cache_clear()
-    _best.clear()
+    _list = next(_changes)
 
 
 _registry = Registry(ALGORITHMS, forget)

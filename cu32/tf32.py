@@ -56,14 +56,22 @@ _RESIDENT = {(128, 128): 2, (128, 64): 3, (64, 64): 4}
 """Blocks of a tile whose registers fit into one multiprocessor."""
 
 
+def allowed(engine: DeviceEngine) -> tuple[bool, bool]:
+    """Both at once: whether the engine may round operands to TF32, and make float32 of three products in TF32."""
+    if engine.device.capability < OLDEST:
+        return False, False
+    precision = engine.precision
+    return precision in ("high", "medium"), precision == "highest"
+
+
 def enabled(engine: DeviceEngine) -> bool:
     """Whether the engine may round operands to TF32, and its device can."""
-    return engine.precision in ("high", "medium") and engine.device.capability >= OLDEST
+    return allowed(engine)[0]
 
 
 def threefold(engine: DeviceEngine) -> bool:
     """Whether the engine may make float32 of three products in TF32, and its device can."""
-    return engine.precision == "highest" and engine.device.capability >= OLDEST
+    return allowed(engine)[1]
 
 
 def shared_bytes(tile: int) -> int:

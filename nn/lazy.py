@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from alpha import Tensor
 from alpha.arguments import flag, shape_of
-from alpha.changes import at_once, setting
+from alpha.changes import at_once, setting, taking
 from alpha.dtypes import DtypeLike
 from alpha.errors import ArgumentError, ShapeError
 from alpha.functions.images import channels_second
@@ -44,16 +44,7 @@ class _Uninitialized:
 
     def become(self: Any, made: Tensor) -> None:
         """Takes over a tensor's memory; it is an ordinary one from then on."""
-        at_once(
-            [
-                *[
-                    setting(self, name, getattr(made, name))
-                    for name in ("storage", "offset", "shape", "strides", "dtype")
-                ],
-                setting(self, "_array", None),
-                setting(self, "__class__", self._becomes),
-            ]
-        )
+        at_once([*taking(self, made), setting(self, "__class__", self._becomes)])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"

@@ -74,7 +74,7 @@ def _fits(conv: Conv2d, x: Tensor) -> bool:
 def waiting(bn: Module, y: Tensor, state: BatchNormState, slope: float | None) -> Images:
     """``bn`` of a result of ``conv_measured`` and its activation, for a convolution: it may be left to that."""
     layer: Any = bn
-    given = layer.to_normalise(y)._replace(state=state)
+    given = layer.to_normalise(y, state)
     return Waiting(given, slope) if y.engine.normalises_in_convolutions(y) else batch_norm_of(given, None, slope)
 
 
@@ -83,4 +83,4 @@ def batch_norm_measured(
 ) -> Tensor:
     """``bn`` of a result of ``conv_measured``, plus the residual, and its activation."""
     layer: Any = bn
-    return batch_norm_of(layer.to_normalise(y)._replace(state=state), residual, slope)
+    return batch_norm_of(layer.to_normalise(y, state), residual, slope)

@@ -14,7 +14,7 @@ from alpha.nn.arguments import positive
 from alpha.nn.layout import ImageLayer
 from alpha.nn.parameter import Parameter
 from alpha.nn.places import Device, empty, empty_parameter, placed
-from alpha.records import RunningStatistics, ToNormalise
+from alpha.records import BatchNormState, RunningStatistics, ToNormalise
 
 
 class BatchNorm(ImageLayer):
@@ -110,12 +110,15 @@ class BatchNorm(ImageLayer):
             self._average(counter, *running)
         return y
 
-    def to_normalise(self, x: Tensor) -> ToNormalise | None:
-        """What a call in training does with images (N, H, W, C) alone; None where it does something else or more."""
+    def to_normalise(self, x: Tensor, state: BatchNormState | None = None) -> ToNormalise | None:
+        """What a call in training does with images (N, H, W, C) alone; None where it does something else or more.
+
+        ``state``: their statistics, where they are known.
+        """
         running = self.running_in_training()
         if running is None or x.ndim != 4 or x.shape[-1] != self.num_features or x.numel() == self.num_features:
             return None
-        return ToNormalise(x, self.weight, self.bias, running, self.eps)
+        return ToNormalise(x, self.weight, self.bias, running, self.eps, state)
 
     def running_in_training(self) -> RunningStatistics | None:
         """What a call in training updates, of images (N, H, W, C) alone; None where it does something else or more."""

@@ -63,10 +63,10 @@ def conv_bn_shortcut(
     y, state = measured(conv, bn, x)
     other, norm, other_state = shortcut
     ours: Any = bn
-    first, second = ours.to_normalise(y), norm.to_normalise(other)
+    first, second = ours.to_normalise(y, state), norm.to_normalise(other, other_state)
     slope = slope_of("batch_norm", activation, negative_slope)
     if first is not None and second is not None:
-        total = batch_norm_sum(first._replace(state=state), second._replace(state=other_state), slope)
+        total = batch_norm_sum(first, second, slope)
         if total is not None:
             return total
     added: Tensor = norm(other) if other_state is None else batch_norm_measured(norm, other, other_state, None, None)

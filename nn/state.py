@@ -68,11 +68,8 @@ def _stage_move(tensor: Tensor, destination: Destination, changes: Changes) -> N
         moved = tensor
     if order is not None:
         moved = moved.engine.dense(moved, order)
-    if moved is tensor:
-        return
-    for name in ("storage", "offset", "strides", "dtype"):
-        changes.set(tensor, name, getattr(moved, name))
-    changes.set(tensor, "_array", None)  # the engine's view of the memory it had
+    if moved is not tensor:
+        changes.take(tensor, moved)
 
 
 def collect(module: Module, entries: dict[str, Tensor], prefix: str, keep_vars: bool) -> dict[str, Tensor]:

@@ -504,7 +504,12 @@ class _Writer:
             self._call("Py_DecRef", storage, result=_VOID)
             b.ret(made)
         for name in _TENSOR_SLOTS:
-            value = storage if name == "storage" else self._attribute(like, f"Tensor.{name}")
+            if name == "storage":
+                value = storage
+            elif name == "address":  # the offset is 0
+                value = self._attribute(storage, "Storage.address")
+            else:
+                value = self._attribute(like, f"Tensor.{name}")
             if name != "storage":
                 self._call("Py_IncRef", value, result=_VOID)
             self._store(value, made, self._places[f"Tensor.{name}"])

@@ -202,11 +202,16 @@ def call_of(
     if one is None:
         make = _several(layouts) if layouts else _nothing
     else:
-        no_storage: Any = None
-        like = Tensor(no_storage, 0, *one[:3])
+        like = Tensor(_NoStorage, 0, *one[:3])
         make = _memory((one[3], *scratch))
     count = len(layouts) + len(scratch)
     return Call((code, kept), code.entries, tasks, parts, elements >= LONG, tuple(job), make, count, like)
+
+
+class _NoStorage:
+    """What a tensor has for a storage that says only how results lie."""
+
+    address = 0
 
 
 def _memory(sizes: tuple[int, ...]) -> Callable[[Any], Any]:

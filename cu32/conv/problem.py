@@ -182,14 +182,15 @@ def called(
     x_strides: tuple[int, ...],
     y_strides: tuple[int, ...],
     facts: tuple[bool, bool, bool],
-    aligned: Aligned,
+    aligned: tuple[bool, bool, bool, bool],
 ) -> Problem:
     """The problem of a call: the same object for the same call, by which plans are found fast.
 
     ``sizes``: images, channels of x, channels of y, groups, bytes of a number. ``facts``: high, adds and split.
+    ``aligned``: as ``Aligned`` has it.
     """
     x, y = ((strides[0], strides[1], strides[2]) for strides in (x_strides, y_strides))
-    return Problem(operator, geometry, *sizes, x, y, *facts, aligned)
+    return Problem(operator, geometry, *sizes, x, y, *facts, Aligned(*aligned))
 
 
 def problem_of(
@@ -207,7 +208,7 @@ def problem_of(
     filters = out if operator == WEIGHT_GRAD else other
     item = x.dtype.itemsize
     sizes = x.shape[0], x.shape[3], y.shape[3], groups, item
-    aligned = Aligned(
+    aligned = (
         x.address % 16 == 0,
         y.address % 16 == 0,
         filters.address % 16 == 0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +38,9 @@ def test_the_documents_are_what_the_results_say() -> None:
 
 def test_every_picture_is_there_and_no_other() -> None:
     reports = report.read()
-    pages = [page.read_text("utf-8") for page in report.DOCS.glob("*.md") if page.name != "results.md"]
-    shown_elsewhere = {name for page in pages for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)}
-    assert drawn(report.DOCS) - shown_elsewhere == {"ratios.svg", *(one.picture for one in reports)} - shown_elsewhere
-    assert [name for name in shown_elsewhere if not (report.DOCS / name).is_file()] == []
+    elsewhere = pictures.shown_elsewhere(report.DOCS)
+    assert drawn(report.DOCS) - elsewhere == {"ratios.svg", *(one.picture for one in reports)} - elsewhere
+    assert [name for name in elsewhere if not (report.DOCS / name).is_file()] == []
 
 
 def drawn(folder: Path) -> set[str]:
@@ -577,8 +575,11 @@ def test_pictures_are_drawn_and_old_ones_go(tmp_path: Path) -> None:
 
     for old in ("old.svg", "old.png"):
         (tmp_path / old).write_text("")
+    (tmp_path / "shown.png").write_text("")
+    (tmp_path / "page.md").write_text("A curve:\n\n![curve](shown.png)\n")
+    (tmp_path / "results.md").write_text("![old](old.svg)\n")
     reports = [*report.read(), inference(), swept(), paper(), generators(), segregated(), reproduction()]
     reports += [gpt(), written(), fast(), beginning(), pointwise(), heads()]
     pictures.draw(reports, tmp_path)
-    assert drawn(tmp_path) == {"ratios.svg", *(one.picture for one in reports)}
+    assert drawn(tmp_path) == {"ratios.svg", "shown.png", *(one.picture for one in reports)}
     assert all(path.stat().st_size < 1 << 18 for path in tmp_path.glob("*.*"))
