@@ -428,14 +428,16 @@ class MemoryPool:
                 self._apart.pop(thread, None)
 
     def _undivided(self, size: int) -> Block | None:
-        """A free block of which nothing is left over, or one in new memory; None beyond the cap."""
-        index = bisect_left(self._free, (size, 0))
-        block = self._free[index][2] if index < len(self._free) else None
-        if block is not None and not block.segment.small and not self._splits(block, size):
-            del self._free[index]
-            block.free = False
-            self._hits += 1
-            return block
+        """A free segment of which nothing is left over, or a new one; None beyond the cap."""
+        for index in range(bisect_left(self._free, (size, 0)), len(self._free)):
+            block = self._free[index][2]
+            if self._splits(block, size):
+                break
+            if block.whole and not block.segment.small:
+                del self._free[index]
+                block.free = False
+                self._hits += 1
+                return block
         return self._new_segment(size, False) if self._held + size <= self._cap else None
 
     def release_cached(self) -> int:

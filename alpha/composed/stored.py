@@ -14,7 +14,7 @@ import numpy as np
 
 from alpha import dtypes
 from alpha.composed.arrays import cast
-from alpha.dtypes import DType, bool_, computed_in, float_names, info, is_complex, is_stored, promote
+from alpha.dtypes import DType, bool_, computed_in, float_names, info, is_complex, is_float, is_stored, promote
 from alpha.engine import Engine
 from alpha.errors import AlphaError, DtypeError
 from alpha.expressions.program import Conversion, Program
@@ -46,6 +46,8 @@ _COMPUTES = (
 )  # fmt: skip
 """Operations whose tensors are converted, and their results."""
 _MARK = "takes_stored_dtypes"
+_POINTWISE = ("elementwise", "leaky_relu", "leaky_relu_grad")
+"""Those that are point-wise programs, for which ``Engine.pointwise`` knows what to do with floats of 16 bits."""
 _JOINS = ("concat", "pointwise_sum", "stack")
 """Those of lists of tensors."""
 _OF_ORDER = (
@@ -112,15 +114,21 @@ def pointwise(
 
 def _computing(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:
     """An operation that converts stored tensors among its arguments, and its results."""
+    converts = _converts_no_halves if name in _POINTWISE else is_stored
 
     @functools.wraps(operation)
     def guarded(self: Engine, *args: Any, **kwargs: Any) -> Any:
         for value in args:
-            if isinstance(value, Tensor) and is_stored(value.dtype):
+            if isinstance(value, Tensor) and converts(value.dtype):
                 return _converted(self, name, operation, args, kwargs)
         return operation(self, *args, **kwargs)
 
     return guarded
+
+
+def _converts_no_halves(dtype: DType) -> bool:
+    """Whether a dtype is converted before an operation that is a point-wise program: floats are within that."""
+    return is_stored(dtype) and not is_float(dtype)
 
 
 def _joining(name: str, operation: Callable[..., Any]) -> Callable[..., Any]:

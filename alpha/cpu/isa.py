@@ -77,5 +77,8 @@ ISA = _detect()
 FUSED = bool(llvm.get_host_cpu_features().get("fma", llvm.get_process_triple().startswith("aarch64")))
 """Whether the processor multiplies and adds in one rounding."""
 
+HALVES = bool(llvm.get_host_cpu_features().get("f16c", llvm.get_process_triple().startswith("aarch64")))
+"""Whether the processor converts float16."""
+
 DOTS = ISA.bytes == 64 and bool(llvm.get_host_cpu_features().get("avx512bf16", False))
 """Whether the processor multiplies pairs of bfloat16 and adds both products to a float32 in one instruction."""

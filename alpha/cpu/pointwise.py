@@ -18,11 +18,11 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
 from alpha.cpu.loops import machine, philox
-from alpha.cpu.loops.elements import BOOLS, element_of
+from alpha.cpu.loops.elements import BOOLS, converts, element_of, has_loops
 from alpha.cpu.loops.parts import equal_parts
-from alpha.dtypes import bool_, default_int, is_stored, limits
+from alpha.dtypes import bool_, computed_in, default_int, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
-from alpha.expressions.program import Program
+from alpha.expressions.program import Conversion, Program
 from alpha.records import RowCall, RowPass
 from alpha.tensor import Tensor, dense_strides, memory_order
 
@@ -165,7 +165,10 @@ class Plan:
         self.shape = broadcast_shapes(function, [shape for shape, _, _ in layouts])
         dtype = program.dtype([(shape, kind) for shape, _, kind in layouts])
         kinds = [bool_ if is_bool else dtype for is_bool in program.bools]
-        self.is_stored = any(map(is_stored, (dtype, *kinds, *[kind for _, _, kind in layouts])))
+        if isinstance(program, Conversion):
+            self.is_stored = not converts(layouts[0][2], kinds[0])
+        else:
+            self.is_stored = not all(map(has_loops, (dtype, *kinds, *[kind for _, _, kind in layouts])))
         self.elements = math.prod(self.shape)
         self.strides = result_strides(self.shape, layouts) if outs is None else outs[0][1]
         self.results = tuple([(self.elements * kind.itemsize, kind) for kind in kinds])
@@ -192,13 +195,14 @@ class Plan:
         places = enumerate([dtype for _, _, dtype in layouts], len(kinds))
         tensors = [(element_of(dtype), spacing_in_rows(axes, place, dtype)) for place, dtype in places]
         is_logical = all(one.operation.startswith("logical_") for one in program.instructions)
-        computed = BOOLS if is_logical and all(program.conditions) else element_of(dtype)
+        computed = BOOLS if is_logical and all(program.conditions) else element_of(computed_in(dtype))
+        half = element_of(dtype) if element_of(dtype).is_half else None
         written, read = sum(nbytes for nbytes, _ in self.results), sum(_bytes_read(*one) for one in layouts)
         row_bytes = axes[-1][0] * dtype.itemsize
         aligns = row_bytes % ISA.bytes != 0 and len(axes) > 1
         can_stream = not aligns or (row_bytes >= ALIGNED_BYTES and not program.bools[0] and not _draws(layouts))
         streams = outs is None and can_stream and streaming.streams(written, read)
-        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams, streams and aligns)
+        layout = loops.Layout(computed, tuple(tensors), len(axes) == 1, streams, streams and aligns, half)
         self.loop = compiled_loop(Wanted(program.text, layout, program))
         self._record = np.array(self._plan(axes), np.int64)
         self.address = self._record.ctypes.data

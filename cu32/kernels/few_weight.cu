@@ -44,10 +44,15 @@ struct Column {
     }
 };
 
+// Two terms, to be read at once.
+struct __align__(16) Pair {
+    Term first, second;
+};
+
 struct Shared {
     TileY y[2];
     TileX x[2];
-    Term terms[2][DEPTH];
+    __align__(16) Term terms[2][DEPTH];
     int result[TILE_COLUMNS];  // of each column its place in a filter, or -1
 };
 
@@ -71,27 +76,27 @@ struct PanelX {
     __device__ __forceinline__ void copy(TileX& tile, const float* x, const Term& at) const {
 #pragma unroll
         for (int i = 0; i < PIECES; ++i)
-            copy1(tile.element + term() * TileX::TO_NEXT_TERM + column() + i * STEP, x + (at.x + offset[i]), at.y >= 0);
+            copy1(tile.element + term() * TileX::TO_NEXT_TERM + column() + i * STEP, x + (at.x + offset[i]), at.y != NO_TERM);
     }
 };
 
-// And of y: four channels of every STEP-th term.
+// And of y: four channels of PIECES terms, one after another, whose places are read two at a time.
 struct PanelY {
-    static constexpr int STEP = THREADS * 4 / TILE_ROWS, PIECES = DEPTH / STEP;
-    static_assert(PIECES * STEP == DEPTH, "every thread moves as many pieces");
+    static constexpr int PIECES = DEPTH * TILE_ROWS / (THREADS * 4);
+    static_assert(PIECES * THREADS * 4 == DEPTH * TILE_ROWS && PIECES % 2 == 0, "every thread moves as many pieces, in pairs");
 
     static __device__ __forceinline__ int edge() { return TileY::edge(threadIdx.x); }
-    static __device__ __forceinline__ int term(int i) { return TileY::term(threadIdx.x) + i * STEP; }
+    static __device__ __forceinline__ int term() { return TileY::term(threadIdx.x) * PIECES; }
 
     // `left`: channels from this thread's first on.
     static __device__ __forceinline__ void copy(TileY& tile, int i, const float* y, int place, int left) {
-        float* four = tile.element + TileY::place(threadIdx.x) + i * STEP * TileY::TO_NEXT_TERM;
+        float* four = tile.element + (term() + i) * TileY::TO_NEXT_TERM + edge();
         const float* from = y + (place + edge());
         if constexpr (LOAD == VECTOR) {
-            copy4(four, from, place >= 0 && left > 0);
+            copy4(four, from, place != NO_TERM && left > 0);
         } else {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) copy1(four + j, from + j, place >= 0 && j < left);
+            for (int j = 0; j < 4; ++j) copy1(four + j, from + j, place != NO_TERM && j < left);
         }
     }
 };
@@ -139,8 +144,11 @@ few_weight(const float* __restrict__ x, const float* __restrict__ y, float* __re
     auto copy = [&](int buffer) {
         const Term at = shared.terms[buffer][PanelX::term()];
 #pragma unroll
-        for (int i = 0; i < PanelY::PIECES; ++i)
-            PanelY::copy(shared.y[buffer], i, y, shared.terms[buffer][PanelY::term(i)].y, rows - PanelY::edge());
+        for (int i = 0; i < PanelY::PIECES; i += 2) {
+            const Pair pair = *(const Pair*)&shared.terms[buffer][PanelY::term() + i];
+            PanelY::copy(shared.y[buffer], i, y, pair.first.y, rows - PanelY::edge());
+            PanelY::copy(shared.y[buffer], i + 1, y, pair.second.y, rows - PanelY::edge());
+        }
         panel_x.copy(shared.x[buffer], x, at);
         cp_async_commit();
     };

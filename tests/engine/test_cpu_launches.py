@@ -63,7 +63,8 @@ def test_a_launch_computes_what_the_engine_does(engine: CPUEngine) -> None:
             found = program.launches.launch_outside(x, y, number)
             np.testing.assert_array_equal(found.numpy(), wanted.numpy())
             assert found.storage is not wanted.storage
-            for name in set(Tensor.__slots__) - {"__weakref__", "storage", "_array"}:
+            assert found.address == found.storage.address
+            for name in set(Tensor.__slots__) - {"__weakref__", "address", "storage", "_array"}:
                 assert getattr(found, name) == getattr(wanted, name), name
 
 

@@ -6,18 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from alpha.dtypes import is_bool, is_float, limits
+from alpha.cpu.isa import HALVES
+from alpha.dtypes import bfloat16, float16, float64, is_bool, is_float, is_stored, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 
 FLOAT, SIGNED, UNSIGNED, BOOL, DRAWN = "float", "signed", "unsigned", "bool", "drawn"
 """Kinds of elements; DRAWN: bools that lie in no memory, see ``alpha.expressions.dropout``."""
+
+HALF, BRAIN = "half", "brain"
+"""Kinds of float16 and bfloat16, which lie in memory as bits: loops compute in float32 and round what they store."""
 
 
 class Element(NamedTuple):
     """A dtype.
 
     Attributes:
-        kind: FLOAT, SIGNED or UNSIGNED integer, BOOL or DRAWN.
+        kind: FLOAT, HALF, BRAIN, SIGNED or UNSIGNED integer, BOOL or DRAWN.
         bits: of one in memory.
     """
 
@@ -28,6 +32,11 @@ class Element(NamedTuple):
     def is_integer(self) -> bool:
         """Whether it counts."""
         return self.kind in (SIGNED, UNSIGNED)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a float of 16 bits."""
+        return self.kind in (HALF, BRAIN)
 
     @property
     def scalar(self) -> str:
@@ -43,6 +52,20 @@ class Element(NamedTuple):
 
 
 BOOLS = Element(BOOL, 8)
+SINGLE = Element(FLOAT, 32)
+_OF_HALVES = {bfloat16: Element(BRAIN, 16), float16: Element(HALF, 16)}
+
+
+def has_loops(dtype: np.dtype[np.generic]) -> bool:
+    """Whether point-wise loops read and write a dtype."""
+    return not is_stored(dtype) or dtype == bfloat16 or (dtype == float16 and HALVES)
+
+
+def converts(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
+    """Whether a loop converts numbers of one dtype to another as NumPy does: floats of 16 bits are rounded once."""
+    if is_stored(source) or is_stored(target):
+        return all(is_float(one) and has_loops(one) for one in (source, target)) and float64 not in (source, target)
+    return True
 
 
 def element_of(dtype: np.dtype[np.generic]) -> Element:
@@ -51,7 +74,7 @@ def element_of(dtype: np.dtype[np.generic]) -> Element:
     if dtype == DRAWN_DTYPE:
         return Element(DRAWN, bits)
     if is_float(dtype):
-        return Element(FLOAT, bits)
+        return _OF_HALVES.get(dtype) or Element(FLOAT, bits)
     if is_bool(dtype):
         return BOOLS
     return Element(SIGNED if limits(dtype)[0] < 0 else UNSIGNED, bits)

@@ -17,10 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from alpha.cpu.isa import ISA
-from alpha.cpu.loops import division, turns
+from alpha.cpu.loops import division, halves, turns
 from alpha.cpu.loops.code import TASKS, Code, alone, attributes, shared
 from alpha.cpu.loops.drawn import Draw
-from alpha.cpu.loops.elements import BOOL, BOOLS, DRAWN, FLOAT, SIGNED, Element
+from alpha.cpu.loops.elements import BOOL, BOOLS, DRAWN, FLOAT, SIGNED, SINGLE, Element
 from alpha.cpu.loops.integers import Integers
 from alpha.cpu.loops.lanes import Lanes, Text, Value, spread
 from alpha.cpu.loops.machine import pointer_to
@@ -42,13 +42,13 @@ class Layout:
     """What a loop is made for, beside its program.
 
     Attributes:
-        computed: what it computes in, and its results are where they are not bools; each element of a tensor is
-            converted to it.
+        computed: what it computes in; each element of a tensor is converted to it.
         tensors: for each tensor its elements, and how these lie.
         is_flat: whether there are no outer axes.
         streams: whether results other than bools are written past the caches; each row of them is aligned to whole
             vectors.
         aligns: whether rows are made so: what is before their first whole vector is written through the caches.
+        half: what results are stored as, where that is half of what is computed in and they are no bools.
     """
 
     computed: Element
@@ -56,6 +56,12 @@ class Layout:
     is_flat: bool
     streams: bool
     aligns: bool = False
+    half: Element | None = None
+
+    @property
+    def stored(self) -> Element:
+        """What results are stored as that are no bools."""
+        return self.half or self.computed
 
 
 def ir_of(program: Program, layout: Layout, fused: bool) -> str:
@@ -195,7 +201,7 @@ class Writer:
         The cache line that a row shares with the next is asked for early: it is written through the caches, and all
         that is written past them would wait for it.
         """
-        write, size = self.text.write, self.layout.computed.bits // 8
+        write, size = self.text.write, self.layout.stored.bits // 8
         first, last = (self._address(self.pointers[0], place, size) for place in ("%first", "%end"))
         byte = pointer_to("i8")
         name = f"llvm.prefetch.p0{'' if byte == 'ptr' else 'i8'}"
@@ -247,6 +253,8 @@ class Writer:
         """
         lanes, write, wanted = self.lanes, self.text.write, self.layout.computed
         element = self.layout.tensors[k][0]
+        if element.is_half:
+            value, element = halves.extended(self.text, value, element, lanes.count), SINGLE
         kind = f"<{lanes.count} x {element.scalar}>"
         if element.kind == BOOL or wanted.kind == BOOL:
             differs = "fcmp une" if element.kind == FLOAT else "icmp ne"
@@ -323,7 +331,9 @@ class Writer:
         """Stores the results."""
         lanes, text = self.lanes, self.text
         for k, (slot, is_bool) in enumerate(zip(self.program.results, self.program.bools, strict=True)):
-            value, element = slots[slot], self.layout.computed
+            value, element = slots[slot], self.layout.stored
+            if element.is_half and not is_bool:
+                value = halves.rounded(text, value, element, lanes.count)
             if is_bool:
                 value, element = text.write(f"zext {lanes.masks} {value} to <{lanes.count} x i8>"), BOOLS
             self._store(element, value, self._address(self.pointers[k], i, element.bits // 8), mask)
