@@ -119,7 +119,7 @@ class Tensor(Methods):
             storage, offset, shape, strides, dtype = self._parts_of(storage, offset, shape, strides)
         self.storage: Storage = storage
         self.offset: int = offset
-        # Of the first element in the engine's memory. It is asked for several times a call, and so kept.
+        # The first element's, in the engine's memory. It is asked for several times a call, and so kept.
         self.address: int = storage.address + offset * dtype.itemsize if offset else storage.address
         self.shape: Shape = shape
         self.strides: Shape = strides

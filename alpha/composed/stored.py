@@ -20,11 +20,12 @@ from alpha.errors import AlphaError, DtypeError
 from alpha.expressions.program import Conversion, Program
 from alpha.numpy_engine import NumPyEngine
 from alpha.random import Draw
-from alpha.records import RunningStatistics
+from alpha.records import Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 from alpha.updates import Row
 
 E = TypeVar("E", bound=type[Engine])
+F = TypeVar("F", bound=Callable[..., Any])
 
 _WRITES = ("scatter", "scatter_along", "put_along")
 """Operations that write into the first tensor, and return nothing."""
@@ -48,6 +49,8 @@ _COMPUTES = (
 _MARK = "takes_stored_dtypes"
 _POINTWISE = ("elementwise", "leaky_relu", "leaky_relu_grad")
 """Those that are point-wise programs, for which ``Engine.pointwise`` knows what to do with floats of 16 bits."""
+_BATCH_NORM_GRADIENTS = ("batch_norm_grad", "batch_norm_inverse_grad", "batch_norm_remade_grad")
+"""Those whose results are the gradients of images, of two vectors, and of images."""
 _JOINS = ("concat", "pointwise_sum", "stack")
 """Those of lists of tensors."""
 _OF_ORDER = (
@@ -76,6 +79,17 @@ def with_stored_dtypes(engine: E) -> E:
 
     dtypes.when_stored(begin)
     return engine
+
+
+def takes_stored_dtypes(operation: F) -> F:
+    """Decorator of an engine's operation that decides itself what to do with them: it gets no guard."""
+    setattr(operation, _MARK, True)
+    return operation
+
+
+def converted(engine: Engine, name: str, *args: Any) -> Any:
+    """What a guard does: the operation of arguments in the dtype that is computed in, its results converted back."""
+    return _converted(engine, name, getattr(type(engine), name), args, {})
 
 
 def _replace(engine: type[Engine], name: str, guard: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
@@ -208,7 +222,16 @@ def _converted(engine: Engine, name: str, operation: Callable[..., Any], args: A
         return cast(engine, result, info(stored).total)
     if name in _WITH_INDICES:
         return (loaded.stored(result[0], computed_in(stored), stored), *result[1:])
+    if name in _BATCH_NORM_GRADIENTS:  # the weights may be float32 beside images of halves, and so their gradients
+        vectors = next((x.dtype for x in _epilogue(args)[:2] if x is not None), stored)
+        dtypes_of = stored, vectors, vectors, stored
+        return tuple([loaded.stored(one, computed_in(stored), to) for one, to in zip(result, dtypes_of, strict=True)])
     return loaded.stored(result, computed_in(stored), stored)
+
+
+def _epilogue(args: Sequence[Any]) -> Epilogue:
+    """The weight, bias and slope among the arguments of a BatchNorm's gradient."""
+    return next(one for one in args if isinstance(one, Epilogue))
 
 
 def _by_numpy(engine: Engine, name: str, args: Any, kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.loops import machine, ranges
 from alpha.cpu.loops.elements import converts
 from alpha.cpu.masks import MaskOperations
-from alpha.dtypes import DType, bool_, default_int, info, is_bool, is_float
+from alpha.dtypes import bool_, default_int, info, is_bool, is_complex, is_float
 from alpha.engine import Index, Operand, RangeCheck
 from alpha.errors import ShapeError
 from alpha.expressions.program import conversion
@@ -47,11 +47,6 @@ _DECISIONS = {"any": np.logical_or.reduce, "all": np.logical_and.reduce}
 _ARG_REDUCTIONS = {"argmax": np.argmax, "argmin": np.argmin}
 
 
-def _copies(dtype: DType) -> bool:
-    """Whether the kernel that copies between layouts knows numbers of so many bytes."""
-    return dtype.itemsize <= 8
-
-
 class ArrayOperations(MaskOperations):
     """Element-wise operations and conversions as loops of ``alpha.cpu.loops``; other families as NumPy's calls."""
 
@@ -59,7 +54,7 @@ class ArrayOperations(MaskOperations):
         return elementwise.elementwise(self, op, operands, out)
 
     def copy(self, source: Tensor, out: Tensor) -> None:
-        if not (_copies(source.dtype) if source.dtype == out.dtype else converts(source.dtype, out.dtype)):
+        if not (not is_complex(source.dtype) if source.dtype == out.dtype else converts(source.dtype, out.dtype)):
             self.act(host.convert, self.operand(source), self.operand(out))
         elif source.dtype != out.dtype:
             self.pointwise("copy", conversion(out.dtype), (repeated(source, out.shape),), (), out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.autograd import is_recorded
+from alpha.composed import stored
 from alpha.cpu import group_norm as group_norms
 from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
@@ -16,9 +18,10 @@ from alpha.cpu.kernels import channels as per_channel
 from alpha.cpu.kernels import inverse
 from alpha.cpu.kernels import normalisation as kernels
 from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
+from alpha.cpu.loops.elements import has_loops
 from alpha.cpu.loops.group_norms import GroupPlan, Variant
 from alpha.cpu.tasks import Record, address_of
-from alpha.dtypes import default_int, float64, scalar
+from alpha.dtypes import bfloat16, computed_in, default_int, float16, float64, is_stored, scalar
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
@@ -41,13 +44,24 @@ What rounding does to mean, scale and shift is the same in every row, and taken 
 """
 
 
+HALF_BITS = {bfloat16: np.dtype(np.uint16), float16: np.dtype(np.int16)}
+"""What arrays of halves are for kernels, which tell them apart by it: see ``alpha.cpu.kernels.vectors.Images``."""
+
+
 class NormalisationOperations(HostEngine):
     """Tensors are seen as (rows, channels): all axes but the last in whatever order they lie in memory."""
 
+    @stored.takes_stored_dtypes
     def batch_norm(
         self, x: Tensor, running: RunningStatistics, eps: float, epilogue: Epilogue, residual: Tensor | None
     ) -> tuple[Tensor, BatchNormState]:
-        if _is_small(x, residual, running):
+        is_small = _is_small(x, residual, running)
+        if is_stored(x.dtype) and (is_small or not _reads(x, (*epilogue[:2], *running[:2]), residual)):
+            found: tuple[Tensor, BatchNormState] = stored.converted(
+                self, "batch_norm", x, running, eps, epilogue, residual
+            )
+            return found
+        if is_small:
             return self._small(x, running, eps, epilogue)
         return self._large(x, running, eps, epilogue, residual)
 
@@ -59,7 +73,7 @@ class NormalisationOperations(HostEngine):
         rows, wide = self._rows(x), self._wide(2, x.shape[-1])
         count, channels = rows.shape
         parts = self._parts(rows, (2, channels))
-        self.launch(kernels.statistics, rows, parts, tasks=len(parts))
+        self.launch(kernels.statistics, rows, scalar(computed_in(x.dtype), 0), parts, tasks=len(parts))
         self.launch(per_channel.whole_statistics, parts, count, wide[0], wide[1], tasks=1)
         for part, values, factor in (
             (running.mean, wide[0], 1.0),
@@ -82,11 +96,18 @@ class NormalisationOperations(HostEngine):
         self.launch(per_channel.given_statistics, *given, wide[0], wide[1], tasks=1)
         return self._normalise(x, wide, eps, epilogue, residual, False)
 
+    @stored.takes_stored_dtypes
     def batch_norm_grad(
         self, dy: Tensor, x: Tensor, y: Tensor | None, epilogue: Epilogue, state: BatchNormState, need_residual: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         slope = epilogue.slope
-        if state.training and not need_residual and y is None and _is_small(x):
+        is_small = state.training and not need_residual and y is None and _is_small(x)
+        if is_stored(x.dtype) and (is_small or not (state.training and _reads(x, (*epilogue[:2], *state[:2]), dy))):
+            found: tuple[Tensor, Tensor, Tensor, Tensor | None] = stored.converted(
+                self, "batch_norm_grad", dy, x, y, epilogue, state, need_residual
+            )
+            return found
+        if is_small:
             return self._small_grad(dy, x, epilogue, state)
         x = self._channels_dense(x)
         dy = self._ordered_as(dy, x)
@@ -95,7 +116,8 @@ class NormalisationOperations(HostEngine):
         mean, inverse_std = self.operand(state.mean), self.operand(state.inverse_std)
         typed = self._scale_shift(epilogue, state)
         mask = PLAIN if slope is None else MASK_X if y is None else MASK_Y
-        factor = scalar(x.dtype, 1 if slope is None else slope)
+        dtype = computed_in(x.dtype)
+        factor = scalar(dtype, 1 if slope is None else slope)
         past = self.empty_like(x) if mask == MASK_Y else dy
         parts = self._parts(rows, (2, channels))
         y_rows = rows if y is None else self._rows(self._ordered_as(y, x))
@@ -103,7 +125,7 @@ class NormalisationOperations(HostEngine):
             kernels.grad_sums, self._rows(dy), rows, y_rows, mean, *typed, factor, mask, self._rows(past), parts,
             tasks=len(parts),
         )  # fmt: skip
-        dweight, dbias, *coefficients = (self.empty((channels,), x.dtype) for _ in range(5))
+        dweight, dbias, *coefficients = (self.empty((channels,), dtype) for _ in range(5))
         a, b, d = (self.operand(one) for one in coefficients)
         weight, has_weight = self._weight(epilogue.weight, inverse_std)
         self.launch(
@@ -213,16 +235,17 @@ class NormalisationOperations(HostEngine):
         training: bool,
     ) -> tuple[Tensor, BatchNormState]:
         """The result and the state; ``wide``: mean and variance in float64."""
-        slope, channels = epilogue.slope, x.shape[-1]
-        state = BatchNormState(self.empty((channels,), x.dtype), self.empty((channels,), x.dtype), training)
+        slope, channels, dtype = epilogue.slope, x.shape[-1], computed_in(x.dtype)
+        state = BatchNormState(self.empty((channels,), dtype), self.empty((channels,), dtype), training)
         mean, inverse_std = self.operand(state.mean), self.operand(state.inverse_std)
         self.launch(per_channel.state, wide[0], wide[1], float(eps), mean, inverse_std, tasks=1)
         typed = self._scale_shift(epilogue, state)
         out = self.empty_like(x)
         rows = self._rows(x)
         added = rows if residual is None else self._rows(self._ordered_as(residual, x))
-        factor = scalar(x.dtype, 1 if slope is None else slope)
-        recovers = is_recorded() and factor > 0 and (residual is None or slope is not None)
+        factor = scalar(dtype, 1 if slope is None else slope)
+        # A result that is rounded to a half has too little left of x.
+        recovers = is_recorded() and factor > 0 and (residual is None or slope is not None) and dtype == x.dtype
         squares = wide[:0]  # of the residual
         if recovers and residual is not None:
             squares = self._parts(rows, (channels,))
@@ -281,9 +304,21 @@ class NormalisationOperations(HostEngine):
         return self.dense(x, like.memory_order())
 
     def _rows(self, x: Tensor) -> Array:
-        """A dense tensor as (rows, channels)."""
+        """A dense tensor as (rows, channels); halves as their bits."""
         channels = x.shape[-1]
-        return self.operand(x.strided(x.offset, (x.numel() // channels, channels), (channels, 1)))
+        found = self.operand(x.strided(x.offset, (x.numel() // channels, channels), (channels, 1)))
+        return found.view(HALF_BITS[x.dtype]) if x.dtype in HALF_BITS else found
+
+
+def _reads(x: Tensor, vectors: Sequence[Tensor | None], other: Tensor | None) -> bool:
+    """Whether kernels read x and others of its kind, halves, beside vectors of what they are computed in."""
+    dtype = computed_in(x.dtype)
+    return (
+        x.dtype in HALF_BITS
+        and has_loops(x.dtype)
+        and all(one is None or one.dtype == dtype for one in vectors)
+        and (other is None or other.dtype == x.dtype)
+    )
 
 
 def _is_small(x: Tensor, residual: Tensor | None = None, running: RunningStatistics | None = None) -> bool:

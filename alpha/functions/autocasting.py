@@ -107,6 +107,13 @@ def _images(casts: Casts, args: Any, kwargs: Any) -> Callable[[Tensor, DType], D
     return lambda x, lower: WIDE if are_wide and x.ndim > 1 else x.dtype
 
 
+def like_input(input: Tensor, other: Tensor | None) -> Tensor | None:
+    """Another tensor of a function that computes in the dtype of its input: cast to that, inside a block."""
+    if not BLOCKS or (casts := THREAD.casts) == NONE or other is None:
+        return other
+    return cast(other, input.dtype) if _is_cast(other, casts) and _is_cast(input, casts) else other
+
+
 def _tensors(values: Any) -> list[Tensor]:
     """The tensors among values, and in lists and tuples of them."""
     found: list[Tensor] = []

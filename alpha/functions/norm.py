@@ -11,10 +11,10 @@ from alpha.arguments import flag, number
 from alpha.autograd import Function, is_recorded
 from alpha.autograd.composing import by_formula
 from alpha.autograd.kept import Remade, value_of
-from alpha.dtypes import default_int, is_float, is_stored
+from alpha.dtypes import computed_in, default_int, is_float, is_stored
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
-from alpha.functions.autocasting import through_float32
+from alpha.functions.autocasting import like_input
 from alpha.functions.conv import slope_of
 from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
@@ -65,7 +65,9 @@ class BatchNormFunction(Function):
         self.fresh = not (residual is not None and slope is None)
         kept = (weight, bias, state.mean, state.inverse_std)
         self._masked = masked = residual is not None and slope is not None
-        if state.invertible and masked:
+        if is_stored(x.dtype):  # made again or recovered, x would be rounded twice
+            self.save(x, y if masked else None, None, *kept)
+        elif state.invertible and masked:
             # y is saved as the mask already, and the residual by the block that it went into.
             self.save(None, y, residual, *kept)
         elif is_recorded() and x.engine.remakes_batch_norm(x):
@@ -286,7 +288,6 @@ def batch_norm_sum(first: ToNormalise, second: ToNormalise, slope: float | None)
     return result
 
 
-@through_float32
 @of_images("input", "residual")
 def batch_norm(
     input: Tensor,
@@ -306,6 +307,8 @@ def batch_norm(
 ) -> Tensor:
     """Batch normalisation over all axes but the last, then ``+ residual``, then the activation, in one pass.
 
+    It is computed in float32 where the input is of 16 bits, whose vectors may be float32 or of its own dtype.
+
     Args:
         input: (..., C).
         running_mean, running_var: (C,), updated in place in training (the variance unbiased), used otherwise.
@@ -320,6 +323,7 @@ def batch_norm(
     """
     slope = slope_of("batch_norm", activation, negative_slope)
     vectors = {"weight": weight, "bias": bias, "running_mean": running_mean, "running_var": running_var}
+    residual = like_input(input, residual)
     check_batch(input, vectors, residual)
     _check_count(input, num_batches_tracked)
     momentum, eps = number("batch_norm", "momentum", momentum), number("batch_norm", "eps", eps)
@@ -364,6 +368,8 @@ def check_batch(input: Tensor, vectors: Mapping[str, Tensor | None], residual: T
     if residual is not None and residual.shape != input.shape:
         raise ShapeError(f"[batch_norm] expected a residual shaped as x: {input.shape}, got {residual.shape}")
     input.engine.check_owner("batch_norm", *given)
+    first = next((one for one in vectors.values() if one is not None), input)
+    wanted = first.dtype if first.dtype == computed_in(input.dtype) else input.dtype
     for other in given:
-        if other.dtype != input.dtype:
+        if other.dtype != (input.dtype if other is residual else wanted):
             raise DtypeError(f"[batch_norm] expected tensors of {input.dtype} as input, got {other.dtype}: cast one")

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from alpha.cpu.kernels.vectors import I64, Vectors, integer
+from alpha.cpu.kernels.vectors import I64, Images, Vectors, integer
 
 WIDTH = 4
 """Vectors of a row that are computed at a time."""
@@ -59,6 +59,11 @@ Maker = Callable[[Vectors, Given], Made]
 def _added(emit: Vectors, total: Any, a: Any, b: Any) -> Any:
     """Emits total + a * b, as Numba would."""
     return emit.builder.fadd(total, emit.builder.fmul(a, b, flags=CONTRACT), flags=CONTRACT)
+
+
+def _numbers(emit: Vectors, given: Given) -> Made:
+    """x itself: its sum over one row."""
+    return Made(None, given.matrices[0], given.matrices[0])
 
 
 def _deviation(emit: Vectors, given: Given) -> Made:
@@ -171,26 +176,27 @@ def _pass(matrices: int, channels: int, maker: Maker) -> Any:
     """A function for ``rows`` rows of ``columns`` channels, with an array for either sum.
 
     ``read`` are the addresses of the matrices' first rows, of which it takes so many, ``of_channels`` of vectors,
-    ``written`` of the matrix that is stored.
+    ``written`` of the matrix that is stored. ``image`` is a number of the type of matrices, see ``Images``.
     """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def function(
-        _typing: Any, slope: Any, unslope: Any, rows: Any, columns: Any, read: Any, written: Any, of_channels: Any,
-        first: Any, second: Any,
+        _typing: Any, slope: Any, unslope: Any, image: Any, rows: Any, columns: Any, read: Any, written: Any,
+        of_channels: Any, first: Any, second: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
             emit = Vectors(builder, slope)
-            slope_value, unslope_value, rows, columns, read, written, of_channels, first, second = arguments
+            images = Images(emit, image)
+            slope_value, unslope_value, _, rows, columns, read, written, of_channels, first, second = arguments
             sources = cgutils.unpack_tuple(builder, read)[:matrices]
             vectors = cgutils.unpack_tuple(builder, of_channels)[:channels]
-            step = builder.mul(columns, integer(emit.item))
+            step = builder.mul(columns, integer(images.item))
 
             def run(width: int, column: Any, left: Any) -> None:
                 """``width`` vectors of all rows from a column on; ``left``: columns from it on, where they may end."""
-                at = [
-                    builder.mul(builder.add(column, integer(v * emit.lanes)), integer(emit.item)) for v in range(width)
-                ]
+                columns_at = [builder.add(column, integer(v * emit.lanes)) for v in range(width)]
+                at = [builder.mul(one, integer(emit.item)) for one in columns_at]
+                images_at = [builder.mul(one, integer(images.item)) for one in columns_at]
                 load = emit.load if left is None else lambda address: emit.load_masked(address, left)
                 kept = [[load(builder.add(vector, offset)) for vector in vectors] for offset in at]
                 totals = [[cgutils.alloca_once(builder, emit.vector) for _ in range(2)] for _ in at]
@@ -200,12 +206,12 @@ def _pass(matrices: int, channels: int, maker: Maker) -> Any:
                 sums = False
                 with cgutils.for_range(builder, rows, intp=I64) as loop:
                     row = builder.mul(loop.index, step)
-                    for offset, numbers, (total, products) in zip(at, kept, totals, strict=True):
+                    for offset, numbers, (total, products) in zip(images_at, kept, totals, strict=True):
                         place = builder.add(row, offset)
-                        values = [load(builder.add(source, place)) for source in sources]
+                        values = [images.load(builder.add(source, place), left) for source in sources]
                         made = maker(emit, Given(values, numbers, *slopes))
                         if made.stored is not None:
-                            store(made.stored, builder.add(written, place), left)
+                            images.store(made.stored, builder.add(written, place), left)
                         if made.value is not None:
                             sums = True
                             builder.store(builder.fadd(builder.load(total), made.value), total)
@@ -235,11 +241,12 @@ def _pass(matrices: int, channels: int, maker: Maker) -> Any:
 
         tables = [types.UniTuple(types.int64, len(table)) for table in (read, of_channels)]
         words = types.int64, types.int64, tables[0], types.int64, tables[1], types.int64, types.int64
-        return types.void(slope, slope, *words), codegen
+        return types.void(slope, slope, image, *words), codegen
 
     return function
 
 
+numbers = _pass(1, 0, _numbers)
 deviation_sums = _pass(1, 1, _deviation)
 gradient_sums = _pass(2, 1, _gradient)
 relu_sums_by_x, slope_sums_by_x = (_pass(2, 3, _masked_by_x(flat)) for flat in (True, False))

@@ -46,7 +46,7 @@ def inverse_sums(share, dy, y, residual, has_residual, offset, slope, unslope, m
     With a residual, g is also written to ``masked``: it is the residual's gradient.
     """
     rows, channels = y.shape
-    tasks, row = partial.shape[0], channels * y.itemsize
+    tasks, row, image = partial.shape[0], channels * y.itemsize, y.dtype.type(0)
     of_channels = offset.ctypes.data, 0, 0
     s = np.empty(channels, y.dtype)
     q = np.empty(channels, y.dtype)
@@ -63,10 +63,12 @@ def inverse_sums(share, dy, y, residual, has_residual, offset, slope, unslope, m
             past, sums, products = masked.ctypes.data + at, s.ctypes.data, q.ctypes.data
             if has_residual:
                 channel_passes.inverse_sums_past_residual(
-                    slope, unslope, count, channels, read, past, of_channels, sums, products
+                    slope, unslope, image, count, channels, read, past, of_channels, sums, products
                 )
             else:
-                channel_passes.inverse_sums(slope, unslope, count, channels, read, past, of_channels, sums, products)
+                channel_passes.inverse_sums(
+                    slope, unslope, image, count, channels, read, past, of_channels, sums, products
+                )
             for c in range(channels):
                 total[0, c] += s[c]
                 total[1, c] += q[c]
@@ -76,7 +78,7 @@ def inverse_sums(share, dy, y, residual, has_residual, offset, slope, unslope, m
 def inverse_apply(share, dy, y, residual, has_residual, offset, slope, unslope, a, b, d, dx):  # type: ignore[no-untyped-def]
     """dx = a * g + b * t + d, g and t as for ``inverse_sums``."""
     rows, channels = y.shape
-    tasks, row = (rows + BLOCK - 1) // BLOCK, channels * y.itemsize
+    tasks, row, image = (rows + BLOCK - 1) // BLOCK, channels * y.itemsize, y.dtype.type(0)
     of_channels = offset.ctypes.data, a.ctypes.data, b.ctypes.data, d.ctypes.data
     while True:
         task = draw_task(share, tasks)
@@ -85,6 +87,8 @@ def inverse_apply(share, dy, y, residual, has_residual, offset, slope, unslope, 
         at, count = task * BLOCK * row, min(BLOCK, rows - task * BLOCK)
         read, to = (dy.ctypes.data + at, y.ctypes.data + at, residual.ctypes.data + at), dx.ctypes.data + at
         if has_residual:
-            channel_passes.inverse_gradient_past_residual(slope, unslope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.inverse_gradient_past_residual(
+                slope, unslope, image, count, channels, read, to, of_channels, 0, 0
+            )
         else:
-            channel_passes.inverse_gradient(slope, unslope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.inverse_gradient(slope, unslope, image, count, channels, read, to, of_channels, 0, 0)

@@ -2,7 +2,8 @@
 
 Rows are cut into a number of tasks that does not depend on the threads, and each task's sums are merged in order, so
 results are the same to the bit with any thread count. Within a task float32 is summed over BLOCK rows at most before
-it goes into float64: the error of a sum stays that of BLOCK additions.
+it goes into float64: the error of a sum stays that of BLOCK additions. Halves are bits (``vectors.Images``): they are
+computed in float32, and so are the numbers of channels.
 
 ReLU, a slope of 0, has loops of its own: its products would make NaN of infinities, and lose the gradient of NaN.
 """
@@ -23,13 +24,13 @@ PLAIN, MASK_X, MASK_Y = 0, 1, 2
 
 
 @compiled
-def statistics(share, x, partial):  # type: ignore[no-untyped-def]
-    """partial[t] = each channel's (mean, sum of squared deviations) over task t's rows."""
+def statistics(share, x, zero, partial):  # type: ignore[no-untyped-def]
+    """partial[t] = each channel's (mean, sum of squared deviations) over task t's rows; zero: of what sums are in."""
     rows, channels = x.shape
-    tasks, row, zero = partial.shape[0], channels * x.itemsize, x.dtype.type(0)
-    s = np.empty(channels, x.dtype)
-    q = np.empty(channels, x.dtype)
-    shift = np.empty(channels, x.dtype)
+    tasks, row, image = partial.shape[0], channels * x.itemsize, x.dtype.type(0)
+    s = np.full(channels, zero)
+    q = np.full(channels, zero)
+    shift = np.full(channels, zero)
     while True:
         task = draw_task(share, tasks)
         if task >= tasks:
@@ -38,11 +39,13 @@ def statistics(share, x, partial):  # type: ignore[no-untyped-def]
         total = partial[task]
         total[:] = 0
         # Deviations from the first row, not from zero: squares of values near their mean do not cancel.
-        for c in range(channels):
-            shift[c] = x[first, c]
+        channel_passes.numbers(
+            zero, zero, image, 1, channels, (x.ctypes.data + first * row, 0, 0), 0, (0, 0, 0), shift.ctypes.data,
+            q.ctypes.data,
+        )  # fmt: skip
         for start in range(first, last, BLOCK):
             channel_passes.deviation_sums(
-                zero, zero, min(BLOCK, last - start), channels, (x.ctypes.data + start * row, 0, 0), 0,
+                zero, zero, image, min(BLOCK, last - start), channels, (x.ctypes.data + start * row, 0, 0), 0,
                 (shift.ctypes.data, 0, 0), s.ctypes.data, q.ctypes.data,
             )  # fmt: skip
             for c in range(channels):
@@ -59,8 +62,8 @@ def statistics(share, x, partial):  # type: ignore[no-untyped-def]
 def apply(share, x, scale, shift, residual, has_residual, slope, has_slope, y):  # type: ignore[no-untyped-def]
     """y = act(x * scale + shift + residual)."""
     rows, channels = x.shape
-    tasks, row = (rows + BLOCK - 1) // BLOCK, channels * x.itemsize
-    flat = slope == x.dtype.type(0)
+    tasks, row, image = (rows + BLOCK - 1) // BLOCK, channels * x.itemsize, x.dtype.type(0)
+    flat = slope == 0
     of_channels = scale.ctypes.data, shift.ctypes.data
     while True:
         task = draw_task(share, tasks)
@@ -69,17 +72,17 @@ def apply(share, x, scale, shift, residual, has_residual, slope, has_slope, y): 
         at, count = task * BLOCK * row, min(BLOCK, rows - task * BLOCK)
         read, to = (x.ctypes.data + at, residual.ctypes.data + at), y.ctypes.data + at
         if has_residual and has_slope and flat:
-            channel_passes.relu_residual(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.relu_residual(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
         elif has_residual and has_slope:
-            channel_passes.leaky_relu_residual(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.leaky_relu_residual(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
         elif has_residual:
-            channel_passes.normalised_residual(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.normalised_residual(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
         elif has_slope and flat:
-            channel_passes.relu(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.relu(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
         elif has_slope:
-            channel_passes.leaky_relu(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.leaky_relu(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
         else:
-            channel_passes.normalised(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.normalised(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
 
 
 @compiled
@@ -89,11 +92,11 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
     With MASK_Y, g is also written to ``masked``: it is the residual's gradient.
     """
     rows, channels = x.shape
-    tasks, row = partial.shape[0], channels * x.itemsize
-    flat = slope == x.dtype.type(0)
+    tasks, row, image = partial.shape[0], channels * x.itemsize, x.dtype.type(0)
+    flat = slope == 0
     of_channels = mean.ctypes.data, scale.ctypes.data, shift.ctypes.data
-    s = np.empty(channels, x.dtype)
-    q = np.empty(channels, x.dtype)
+    s = np.full(channels, slope)
+    q = np.full(channels, slope)
     while True:
         task = draw_task(share, tasks)
         if task >= tasks:
@@ -106,15 +109,25 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
             read = dy.ctypes.data + at, x.ctypes.data + at, y.ctypes.data + at
             past, sums, products = masked.ctypes.data + at, s.ctypes.data, q.ctypes.data
             if mask == MASK_Y and flat:
-                channel_passes.relu_sums_by_y(slope, slope, count, channels, read, past, of_channels, sums, products)
+                channel_passes.relu_sums_by_y(
+                    slope, slope, image, count, channels, read, past, of_channels, sums, products
+                )
             elif mask == MASK_Y:
-                channel_passes.slope_sums_by_y(slope, slope, count, channels, read, past, of_channels, sums, products)
+                channel_passes.slope_sums_by_y(
+                    slope, slope, image, count, channels, read, past, of_channels, sums, products
+                )
             elif mask == MASK_X and flat:
-                channel_passes.relu_sums_by_x(slope, slope, count, channels, read, past, of_channels, sums, products)
+                channel_passes.relu_sums_by_x(
+                    slope, slope, image, count, channels, read, past, of_channels, sums, products
+                )
             elif mask == MASK_X:
-                channel_passes.slope_sums_by_x(slope, slope, count, channels, read, past, of_channels, sums, products)
+                channel_passes.slope_sums_by_x(
+                    slope, slope, image, count, channels, read, past, of_channels, sums, products
+                )
             else:
-                channel_passes.gradient_sums(slope, slope, count, channels, read, past, of_channels, sums, products)
+                channel_passes.gradient_sums(
+                    slope, slope, image, count, channels, read, past, of_channels, sums, products
+                )
             for c in range(channels):
                 total[0, c] += s[c]
                 total[1, c] += q[c]
@@ -124,8 +137,8 @@ def grad_sums(share, dy, x, y, mean, scale, shift, slope, mask, masked, partial)
 def grad_apply(share, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # type: ignore[no-untyped-def]
     """dx = a * g + b * (x - mean) + d, g past the activation's mask from scale * x + shift where ``masked``."""
     rows, channels = x.shape
-    tasks, row = (rows + BLOCK - 1) // BLOCK, channels * x.itemsize
-    flat = slope == x.dtype.type(0)
+    tasks, row, image = (rows + BLOCK - 1) // BLOCK, channels * x.itemsize, x.dtype.type(0)
+    flat = slope == 0
     of_channels = (
         mean.ctypes.data, scale.ctypes.data, shift.ctypes.data, a.ctypes.data, b.ctypes.data, d.ctypes.data
     )  # fmt: skip
@@ -136,11 +149,11 @@ def grad_apply(share, g, x, mean, scale, shift, slope, masked, a, b, d, dx):  # 
         at, count = task * BLOCK * row, min(BLOCK, rows - task * BLOCK)
         read, to = (g.ctypes.data + at, x.ctypes.data + at), dx.ctypes.data + at
         if masked and flat:
-            channel_passes.relu_gradient(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.relu_gradient(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
         elif masked:
-            channel_passes.leaky_relu_gradient(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.leaky_relu_gradient(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
         else:
-            channel_passes.gradient(slope, slope, count, channels, read, to, of_channels, 0, 0)
+            channel_passes.gradient(slope, slope, image, count, channels, read, to, of_channels, 0, 0)
 
 
 @compiled

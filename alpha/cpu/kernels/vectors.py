@@ -226,6 +226,80 @@ class Vectors:
         return cgutils.get_or_insert_function(self.builder.module, ir.FunctionType(result, arguments), name)
 
 
+class Images:
+    """Loads and stores of matrices for ``Vectors`` of floats: numbers of their type, or float32 as halves in memory.
+
+    Halves are bits: those of bfloat16, whose tag is a uint16, or of float16, whose tag is an int16. They are rounded to
+    the nearest, ties to even.
+
+    Attributes:
+        item: bytes of a number in memory.
+    """
+
+    def __init__(self, emit: Vectors, tag: Any) -> None:
+        self._emit, self._is_half = emit, isinstance(tag, types.Integer)
+        self._is_brain = self._is_half and not tag.signed
+        self.item = tag.bitwidth // 8
+        self._bits = ir.VectorType(ir.IntType(16), emit.lanes)
+        self._ints = ir.VectorType(I32, emit.lanes)
+
+    def load(self, address: Any, left: Any = None) -> Any:
+        """Loads a vector, or its first ``left`` lanes."""
+        emit, builder = self._emit, self._emit.builder
+        if not self._is_half:
+            return emit.load(address) if left is None else emit.load_masked(address, left)
+        at = emit.pointer(address, self._bits)
+        if left is None:
+            bits = builder.load(at)
+            bits.align = self.item
+        else:
+            mask, nothing = emit.below(left), ir.Constant(self._bits, [0] * emit.lanes)
+            load = self._masked("load", self._bits, [at.type, I32, mask.type, self._bits])
+            bits = builder.call(load, [at, ir.Constant(I32, self.item), mask, nothing])
+        if not self._is_brain:
+            return builder.fpext(builder.bitcast(bits, self._halves), emit.vector)
+        return builder.bitcast(builder.shl(builder.zext(bits, self._ints), self._every(16)), emit.vector)
+
+    def store(self, value: Any, address: Any, left: Any = None) -> None:
+        """Stores a vector, or its first ``left`` lanes."""
+        emit, builder = self._emit, self._emit.builder
+        if not self._is_half:
+            emit.store(value, address) if left is None else emit.store_masked(value, address, left)
+            return
+        if self._is_brain:
+            bits = self._rounded(value)
+        else:
+            bits = builder.bitcast(builder.fptrunc(value, self._halves), self._bits)
+        at = emit.pointer(address, self._bits)
+        if left is None:
+            builder.store(bits, at).align = self.item
+        else:
+            mask = emit.below(left)
+            store = self._masked("store", ir.VoidType(), [self._bits, at.type, I32, mask.type])
+            builder.call(store, [bits, at, ir.Constant(I32, self.item), mask])
+
+    def _rounded(self, value: Any) -> Any:
+        """Bits of bfloat16, as ``alpha.cpu.loops.halves`` makes them."""
+        builder = self._emit.builder
+        whole = builder.bitcast(value, self._ints)
+        upper = builder.lshr(whole, self._every(16))
+        half = builder.add(builder.and_(upper, self._every(1)), self._every(0x7FFF))
+        nearest = builder.lshr(builder.add(whole, half), self._every(16))
+        is_none = builder.fcmp_unordered("uno", value, value)
+        return builder.trunc(builder.select(is_none, builder.or_(upper, self._every(0x40)), nearest), self._bits)
+
+    @property
+    def _halves(self) -> ir.Type:
+        return ir.VectorType(ir.HalfType(), self._emit.lanes)
+
+    def _every(self, value: int) -> ir.Constant:
+        return ir.Constant(self._ints, [value] * self._emit.lanes)
+
+    def _masked(self, kind: str, result: ir.Type, arguments: list[ir.Type]) -> Any:
+        name = f"llvm.masked.{kind}.v{self._emit.lanes}i16.p0"
+        return cgutils.get_or_insert_function(self._emit.builder.module, ir.FunctionType(result, arguments), name)
+
+
 @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
 def transpose(_typing: Any, tag: Any, source: Any, source_step: Any, target: Any, target_step: Any, count: Any) -> Any:
     """Writes the first ``count`` columns of a square of a vector's size as rows; steps between rows are in bytes."""
