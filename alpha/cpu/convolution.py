@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from alpha import bands
+from alpha.composed import stored
+from alpha.composed.arrays import cast
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from alpha.cpu import pairs
 from alpha.cpu.base import Array, HostEngine
@@ -16,6 +19,7 @@ from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.isa import ISA, L1_SET_STRIDE, L1_WAYS
 from alpha.cpu.kernels import filters as kernels
+from alpha.dtypes import bfloat16, computed_in, is_stored
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
@@ -38,6 +42,7 @@ def _activate(values: Array, slope: float) -> None:
 class ConvolutionOperations(HostEngine):
     """Convolutions over images with any strides whose channels are contiguous; other images are copied first."""
 
+    @stored.takes_stored_dtypes
     def conv2d(
         self,
         x: Tensor,
@@ -49,13 +54,32 @@ class ConvolutionOperations(HostEngine):
         slope: float | None = None,
         accumulate: Tensor | None = None,
     ) -> Tensor:
+        if is_stored(x.dtype):
+            if not pairs.are_read(x, w) or geometry.long_output or geometry.reached is not geometry:
+                return self._converted("conv2d", x, w, bias, geometry, groups, residual, slope, accumulate)
+            return self._rounded(
+                lambda *others: self._conv2d(x, w, geometry, groups, slope, *others), (bias, residual, accumulate)
+            )
+        return self._conv2d(x, w, geometry, groups, slope, bias, residual, accumulate)
+
+    def _conv2d(
+        self,
+        x: Tensor,
+        w: Tensor,
+        geometry: Geometry,
+        groups: int,
+        slope: float | None,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        accumulate: Tensor | None,
+    ) -> Tensor:
         x, w = pairs.factors(self, x, w)
         x = self._image(x)
-        if groups == 1 and not pairs.are_wanted(x.dtype.itemsize):
+        if groups == 1 and not pairs.convolves(x.dtype.itemsize):
             x = self._spread(x, geometry, w.shape[0])
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
-        out, added = self._target(shape, x.dtype, accumulate if plain else None)
+        out, added = self._target(shape, computed_in(x.dtype), accumulate if plain else None)
         added = residual if added is None else added
         if geometry.long_output:
             MACS["conv2d"] = self._in_bands(FORWARD, groups, Call(x, w, out, geometry, bias, added, slope))
@@ -65,6 +89,7 @@ class ConvolutionOperations(HostEngine):
         MACS["conv2d"] = self._convolve(problem, Call(x, w, out, geometry, bias, added, slope))
         return self._accumulated(out, accumulate)
 
+    @stored.takes_stored_dtypes
     def conv2d_input_grad(
         self,
         dy: Tensor,
@@ -74,9 +99,25 @@ class ConvolutionOperations(HostEngine):
         bias: Tensor | None = None,
         accumulate: Tensor | None = None,
     ) -> Tensor:
+        if is_stored(dy.dtype):
+            if not pairs.are_read(dy, w) or geometry.long_input or geometry.reached is not geometry:
+                return self._converted("conv2d_input_grad", dy, w, geometry, groups, bias, accumulate)
+            return self._rounded(lambda *others: self._input_grad(dy, w, geometry, groups, *others), (bias, accumulate))
+        return self._input_grad(dy, w, geometry, groups, bias, accumulate)
+
+    def _input_grad(
+        self,
+        dy: Tensor,
+        w: Tensor,
+        geometry: Geometry,
+        groups: int,
+        bias: Tensor | None,
+        accumulate: Tensor | None,
+    ) -> Tensor:
         dy, w = pairs.factors(self, dy, w)
         dy = self._image(dy)
-        out, added = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
+        shape = (dy.shape[0], *geometry.input, w.shape[3] * groups)
+        out, added = self._target(shape, computed_in(dy.dtype), accumulate)
         if geometry.long_input:
             MACS["conv2d_input_grad"] = self._in_bands(INPUT_GRAD, groups, Call(dy, w, out, geometry, bias, added))
             return self._accumulated(out, accumulate)
@@ -85,9 +126,15 @@ class ConvolutionOperations(HostEngine):
         MACS["conv2d_input_grad"] = self._convolve(problem, Call(dy, w, out, geometry, bias, added))
         return self._accumulated(out, accumulate)
 
+    @stored.takes_stored_dtypes
     def conv2d_weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
         if x.dtype != dy.dtype:  # the kernels read both by x's
             raise ShapeError(f"[convolution] expected dy of x's {x.dtype}, got {dy.dtype}: convert one of them")
+        far = geometry.columns.extent > bands.MAX_SPAN and geometry.columns.dilation > 1
+        if is_stored(x.dtype):
+            if not pairs.are_read(x, dy) or far or geometry.long_output or geometry.reached is not geometry:
+                return self._converted("conv2d_weight_grad", x, dy, geometry, groups)
+            return self._rounded(lambda: self._weight_grad(x, dy, geometry, groups), ())
         if geometry.reached is not geometry:  # taps that reach x nowhere have a gradient of zero
             dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
             rows, columns = (
@@ -99,14 +146,38 @@ class ConvolutionOperations(HostEngine):
             return dw
         x, dy = pairs.factors(self, x, dy)
         x, dy = self._image(x), self._image(dy)
-        if geometry.columns.extent > bands.MAX_SPAN and geometry.columns.dilation > 1:
+        if far:
             return self._weight_grad_by_taps(x, dy, geometry, groups)
         if geometry.long_output:
             return self._weight_grad_in_bands(x, dy, geometry, groups)
+        return self._weight_grad(x, dy, geometry, groups)
+
+    def _weight_grad(self, x: Tensor, dy: Tensor, geometry: Geometry, groups: int) -> Tensor:
+        """``conv2d_weight_grad`` of a geometry that is computed at once."""
+        x, dy = self._image(x), self._image(dy)
         problem = problem_of(WEIGHT_GRAD, x, dy, geometry, groups)
-        dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), x.dtype)
+        dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), computed_in(x.dtype))
         MACS["conv2d_weight_grad"] = pairs.run(self, problem, Call(x, dy, dw, geometry))
         return dw
+
+    def _rounded(self, run: Callable[..., Tensor], others: tuple[Tensor | None, ...]) -> Tensor:
+        """What ``run`` computes in float32 of factors that are bfloat16; ``others``: given it as float32.
+
+        The last of these is what the result may be added into, if there are any.
+        """
+        wide = [None if one is None else cast(self, one, computed_in(one.dtype)) for one in others]
+        with pairs.of_bfloat16():
+            found = run(*wide)
+        accumulate = others[-1] if others else None
+        if accumulate is None:
+            return cast(self, found, bfloat16)
+        self.copy(found, accumulate)
+        return accumulate
+
+    def _converted(self, name: str, source: Tensor, other: Tensor, *others: Any) -> Tensor:
+        """An operator of factors that are stored in another dtype than they are computed in."""
+        found: Tensor = stored.converted(self, name, source, other, *others)
+        return found
 
     def _in_bands(self, operator: str, groups: int, call: Call) -> int:
         """``_convolve``, a band of the result after the other."""
@@ -205,8 +276,8 @@ class ConvolutionOperations(HostEngine):
         return self.elementwise("add", accumulate, out, out=accumulate)
 
     def _image(self, x: Tensor) -> Tensor:
-        """x as the kernels read it; a copy in image order where it is not so."""
-        return x if _is_image(x) else self.dense(x, IMAGE_ORDER)
+        """x as the kernels read it; a copy in image order where it is not so, or might get gaps as it is converted."""
+        return x if _is_image(x) and not is_stored(x.dtype) else self.dense(x, IMAGE_ORDER)
 
     def _spread(self, x: Tensor, geometry: Geometry, channels: int) -> Tensor:
         """x, or a copy with room after each image, where a tile's images would lie in one set of the first cache."""

@@ -9,12 +9,16 @@ instruction, float32 algorithms multiply factors that are rounded before.
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.composed.arrays import cast
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, dense_strides
 from alpha.cpu import figures, isa, planner
 from alpha.cpu.base import HostEngine
@@ -22,6 +26,7 @@ from alpha.cpu.conv import filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.problem import POINT, Problem
 from alpha.cpu.kernels import pairs as kernels
+from alpha.dtypes import bfloat16, float32
 from alpha.engine import IMAGE_ORDER
 from alpha.precision import get_float32_precision
 from alpha.tensor import Tensor
@@ -42,6 +47,36 @@ NOTE, EMULATED = "factors rounded to bfloat16, by VDPBF16PS", "factors rounded t
 def are_wanted(item: int) -> bool:
     """Whether products of numbers of so many bytes may round their factors."""
     return item == ITEM and get_float32_precision() == "medium"
+
+
+class _Thread(threading.local):
+    """What holds for a thread's convolutions: whether their factors are of bfloat16."""
+
+    are_bfloat16 = False
+
+
+_THREAD = _Thread()
+
+
+def are_read(x: Tensor, y: Tensor) -> bool:
+    """Whether words are made of factors as they lie in memory: of bfloat16, where the processor multiplies words."""
+    return x.dtype == y.dtype == bfloat16 and has_instruction()
+
+
+@contextmanager
+def of_bfloat16() -> Iterator[None]:
+    """Within it this thread's convolutions have factors of bfloat16: see ``are_read``."""
+    before = _THREAD.are_bfloat16
+    try:
+        _THREAD.are_bfloat16 = True
+        yield
+    finally:
+        _THREAD.are_bfloat16 = before
+
+
+def convolves(item: int) -> bool:
+    """Whether convolutions of numbers of so many bytes may be made of words."""
+    return are_wanted(item) or (item == ITEM and _THREAD.are_bfloat16)
 
 
 def has_instruction() -> bool:
@@ -194,7 +229,7 @@ def _strides(
     return (channels,) * 3 if _is_flat(problem) else dense_strides(size, images, channels)
 
 
-def convolve(engine: HostEngine, choice: Choice, problem: Problem, call: Call) -> int:
+def by_words(engine: HostEngine, choice: Choice, problem: Problem, call: Call) -> int:
     """Computes a problem of float32 images with words; the multiply-adds, two for a word."""
     if problem.operator == WEIGHT_GRAD:
         source, other = (_image_words(engine, problem, x) for x in (call.source, call.other))
@@ -241,8 +276,7 @@ def _filter_words(engine: HostEngine, problem: Problem, w: Tensor) -> Tensor:
         else:
             of_rows(engine, dense, groups, count // groups, rows * columns * depth, target.address)
 
-    kept = filters.kept(engine, w, shape, f"words of {problem.operator}", make)
-    return Tensor(kept.storage, kept.offset, kept.shape, kept.strides, WORD)
+    return filters.kept(engine, w, shape, f"words of {problem.operator}", make, dtype=WORD)
 
 
 def factors(engine: HostEngine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,6 +288,8 @@ def factors(engine: HostEngine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def run(engine: HostEngine, problem: Problem, call: Call) -> int:
     """Computes a convolution in the precision that is set, by the cheapest algorithm that this allows."""
-    if are_wanted(problem.item) and has_instruction() and (choice := choose(problem)) is not None:
-        return convolve(engine, choice, problem, call)
+    if convolves(problem.item) and has_instruction() and (choice := choose(problem)) is not None:
+        return by_words(engine, choice, problem, call)
+    if _THREAD.are_bfloat16:
+        call = call._replace(source=cast(engine, call.source, float32), other=cast(engine, call.other, float32))
     return planner.choose(problem).run(engine, problem, call)

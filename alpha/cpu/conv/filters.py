@@ -11,6 +11,7 @@ from alpha import steps
 from alpha.autograd import is_inference
 from alpha.cpu.base import HostEngine
 from alpha.cpu.kernels import filters as kernels
+from alpha.dtypes import DType
 from alpha.repeated import is_unchanged
 from alpha.tensor import Tensor
 
@@ -36,6 +37,7 @@ def kept(
     how: str,
     pack: Callable[[Tensor], None],
     reused: bool = True,
+    dtype: DType | None = None,
 ) -> Tensor:
     """The filters packed to a shape in some way; from the cache if they have not changed.
 
@@ -43,7 +45,7 @@ def kept(
     use, so nothing is kept, but where several passes go through the same filters (``alpha.repeated``). Captured steps
     without gradients use what is kept until the filters are written to. Nothing is kept where a NumPy array shares the
     storage, and may change it unnoticed, nor of filters that are not ``reused``: an activation that is multiplied once
-    would take twice its memory while it lives.
+    would take twice its memory while it lives. ``dtype``: of what is packed, if it is another one.
     """
     key = ("packed", how, w.offset, w.shape, w.strides, shape)
     found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
@@ -52,7 +54,7 @@ def kept(
         packed = found[1]
         steps.hold(packed)
     else:
-        packed = engine.empty(shape, w.dtype)
+        packed = engine.empty(shape, dtype or w.dtype)
         pack(packed)
         is_kept = is_kept and not steps.is_capturing()  # else they are packed in each replay
     if reused and is_kept and (serve_again(w) or is_unchanged(w.storage)):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from alpha.conv import problem as shared
+from alpha.dtypes import computed_in
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
@@ -87,4 +88,4 @@ def problem_of(operator: str, x: Tensor, y: Tensor, geometry: Geometry, groups: 
     """The problem of these images; EngineError unless they have the geometry's sizes, on which plans' offsets rely."""
     shared.check_sizes(x, y, geometry)
     sizes = x.shape[0], x.shape[3], y.shape[3]
-    return called(operator, geometry, sizes, groups, x.dtype.itemsize, x.strides, y.strides)
+    return called(operator, geometry, sizes, groups, computed_in(x.dtype).itemsize, x.strides, y.strides)
