@@ -32,6 +32,12 @@ MIB = 1 << 20
 # -- what is measured ------------------------------------------------------------------------------------------------
 
 
+PRECISIONS = ("highest", "high")
+"""Those of every benchmark; "high" needs a GPU."""
+HALVES = ("medium", "bf16")
+"""Those of training on the CPU whose products are of bfloat16."""
+
+
 @dataclass(frozen=True)
 class Setup:
     """How both sides compute.
@@ -39,7 +45,8 @@ class Setup:
     Args:
         engine: Dragon-Alpha's engine; PyTorch uses the same processor or GPU.
         threads: of the host.
-        precision: of float32 products on a GPU: ``"highest"`` is float32 itself, ``"high"`` TF32 on both sides.
+        precision: ``"highest"`` is float32; on a GPU ``"high"`` is TF32 on both sides; on the CPU ``"bf16"`` is
+            autocast to bfloat16 on both, ``"medium"`` Dragon-Alpha's own beside PyTorch's autocast.
         graph: whether what is timed is captured once and replayed.
     """
 
@@ -52,6 +59,16 @@ class Setup:
     def cuda(self) -> bool:
         """Whether a GPU is measured."""
         return self.engine.startswith("cu32")
+
+    @property
+    def float32_precision(self) -> str:
+        """What ``alpha.set_float32_precision`` is given."""
+        return "highest" if self.precision == "bf16" else self.precision
+
+    @property
+    def torch_autocasts(self) -> bool:
+        """Whether PyTorch computes within autocast to bfloat16."""
+        return self.precision in HALVES
 
     @property
     def ordinal(self) -> int:
@@ -70,14 +87,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def make_parser(
-    module: str, description: str, against: Sequence[str] = ("torch", "none"), default: str | None = "torch"
+    module: str,
+    description: str,
+    against: Sequence[str] = ("torch", "none"),
+    default: str | None = "torch",
+    precisions: Sequence[str] = PRECISIONS,
 ) -> Parser:
     """A parser with the options that every benchmark has; ``default`` None where it depends on another option."""
     parser = Parser(prog=f"python -m {module}", description=description, allow_abbrev=False)
     parser.add_argument("--engine", default="cpu", type=engine_name, help="cpu, cu32 or cu32:1 (%(default)s)")
-    parser.add_argument(
-        "--precision", default="highest", choices=("highest", "high"), help="on a GPU: float32, or TF32 on both sides"
-    )
+    told = "on a GPU: float32, or TF32 on both sides"
+    if set(HALVES) <= set(precisions):
+        told += "; on the CPU bf16: autocast on both sides, medium: factors of bfloat16 beside PyTorch's autocast"
+    parser.add_argument("--precision", default="highest", choices=tuple(precisions), help=told)
     parser.add_argument(
         "--graph",
         action="store_true",
@@ -122,10 +144,14 @@ def available_threads() -> int:
 
 def check_setup(module: str, args: argparse.Namespace, captures_on_cpu: bool = False) -> None:
     """ArgumentError where an option needs a GPU and the engine has none; ``captures_on_cpu``: --graph needs none."""
-    needing = (("--precision", args.precision != "highest"), ("--graph", args.graph and not captures_on_cpu))
+    needing = (("--precision high", args.precision == "high"), ("--graph", args.graph and not captures_on_cpu))
     for option, given in needing:
         if given and args.engine == "cpu":
             raise ArgumentError(f"[{module}] expected {option} with --engine cu32, got engine cpu: leave it out")
+    if args.precision in HALVES and args.engine != "cpu":
+        raise ArgumentError(
+            f"[{module}] expected --precision {args.precision} with --engine cpu, got engine {args.engine}: take high"
+        )
 
 
 def run_command(main: Callable[[], None]) -> int:

@@ -50,8 +50,9 @@ class Report:
         """What was measured."""
         settings = self.result["settings"]
         if self.kind == "training":
-            captured = ", captured" if settings.get("graph") else ""
-            return f"Training {network(settings)}, batch {settings['batch_size']}{captured}{self.place}"
+            how = ", captured" if settings.get("graph") else ""
+            how += {"bf16": ", autocast to bfloat16", "medium": ", factors of bfloat16"}.get(settings["precision"], "")
+            return f"Training {network(settings)}, batch {settings['batch_size']}{how}{self.place}"
         if self.kind == "sweep":
             return f"Operators over neighbouring shapes{self.place}"
         if self.kind == "inference":

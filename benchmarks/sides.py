@@ -144,7 +144,7 @@ class AlphaSide:
             # What alpha.engine() imports when it is called comes before the memory's start, as PyTorch's libraries do.
             importlib.import_module("alpha.cpu.engine")
         self._memory = Memory()
-        set_float32_precision(setup.precision)
+        set_float32_precision(setup.float32_precision)
         self.engine: Any = alpha.engine(setup.engine, threads=None if setup.cuda else setup.threads)
         alpha.set_default_engine(self.engine)
         if setup.cuda:

@@ -121,6 +121,7 @@ class Alpha(AlphaSide):
             images, labels = spec.batch()
             self._images = alpha.tensor(images, engine=self.engine)
             self._labels = alpha.tensor(labels, engine=self.engine)
+        self._casts = partial(alpha.autocast, "bfloat16", enabled=self.setup.precision == "bf16")
         self._step: Callable[..., Any] = alpha.graph(self._plain_step) if self.setup.graph else self._plain_step
 
     def save_weights(self, path: str) -> None:
@@ -140,7 +141,8 @@ class Alpha(AlphaSide):
 
     def _plain_step(self, images: Any, labels: Any) -> Any:
         self._optimizer.zero_grad()
-        loss = self._cross_entropy(self._net(images), labels)
+        with self._casts():
+            loss = self._cross_entropy(self._net(images), labels)
         loss.backward()
         self._optimizer.step()
         return loss
@@ -226,7 +228,8 @@ class Torch(TorchSide):
         return {"seconds": seconds / count, "loss": float(loss.item()), "page_faults": faults / count}
 
     def _step(self, images: Any, labels: Any, optimizer: Any, set_to_none: bool) -> Any:
-        loss = self.torch.nn.functional.cross_entropy(self._net(images), labels)
+        with self.torch.autocast(self.device.type, self.torch.bfloat16, enabled=self.setup.torch_autocasts):
+            loss = self.torch.nn.functional.cross_entropy(self._net(images), labels)
         optimizer.zero_grad(set_to_none=set_to_none)
         loss.backward()
         optimizer.step()
