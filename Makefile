@@ -7,6 +7,7 @@ VENV ?= .venv
 DATA =
 DATASET =
 RECIPE =
+PRECISION =
 MODEL =
 EPOCHS =
 STEPS =
@@ -30,7 +31,7 @@ RUN = $(VENV)/bin/python
 INSTALL = $(RUN) -m pip install --quiet --disable-pip-version-check
 GPU = $(PYTHON) -m benchmarks.gpu $(@:gpu-%=%) $(if $(OUT),--out '$(OUT)') $(if $(WHEELS),--wheels '$(WHEELS)') \
 	$(if $(CUBINS),--cubins '$(CUBINS)') $(if $(ENGINE),--engine '$(ENGINE)') $(if $(BUDGET),--budget '$(BUDGET)')
-OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(RECIPE),--recipe '$(RECIPE)') $(if $(MODEL),--model '$(MODEL)') $(if $(EPOCHS),--epochs '$(EPOCHS)') \
+OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(RECIPE),--recipe '$(RECIPE)') $(if $(PRECISION),--precision '$(PRECISION)') $(if $(MODEL),--model '$(MODEL)') $(if $(EPOCHS),--epochs '$(EPOCHS)') \
 	$(if $(STEPS),--steps '$(STEPS)') $(if $(BATCH),--batch-size '$(BATCH)') $(if $(ENGINE),--engine '$(ENGINE)') \
 	$(if $(SEED),--seed '$(SEED)') $(if $(OUT),--out '$(OUT)') $(if $(RESUME),--resume '$(RESUME)')
 
@@ -40,7 +41,7 @@ OPTIONS = $(if $(DATA),--data '$(DATA)') $(if $(RECIPE),--recipe '$(RECIPE)') $(
 
 help:
 	@echo 'make train   train ResNet18 one epoch on CIFAR-10 and test it, leaving runs/NAME'
-	@echo '             RECIPE=paper|modern|fast DATA=DIR MODEL=NAME EPOCHS=N STEPS=N BATCH=N ENGINE=NAME SEED=N OUT=DIR'
+	@echo '             RECIPE=paper|modern|fast PRECISION=float32|medium|bf16 DATA=DIR MODEL=NAME EPOCHS=N STEPS=N BATCH=N ENGINE=NAME SEED=N OUT=DIR'
 	@echo '             DATASET=cifar10|cifar100|digits RESUME=DIR'
 	@echo 'make test    the quick tests, in three minutes from a fresh checkout'
 	@echo 'make test-all    all tests, with PyTorch as an oracle and a driver on which the CUDA engine runs without a GPU'

@@ -193,6 +193,16 @@ def is_stored(dtype: DType) -> bool:
     return dtype in STORED
 
 
+def is_half(dtype: DType) -> bool:
+    """Whether it is a float of 16 bits."""
+    return dtype in (bfloat16, float16)
+
+
+def is_brain(dtype: DType) -> bool:
+    """Whether its bits are the upper half of float32's."""
+    return bool(dtype == bfloat16)
+
+
 def computed_in(dtype: DType) -> DType:
     """The dtype that engines compute a dtype in: itself but for those that are stored alone."""
     return TABLE[dtype].computed or dtype

@@ -41,6 +41,7 @@ DEFAULTS: common.Settings = {
     "weight_decay": None,
     "label_smoothing": 0.0,
     "average": 0.0,
+    "precision": "float32",
     "seed": 0,
     "data": None,
     "epochs": 1,
@@ -53,6 +54,9 @@ DEFAULTS: common.Settings = {
     "shards": None,
 }
 """Every option's value where neither the command line nor the run that is resumed gives one."""
+
+PRECISIONS = ("float32", "medium", "bf16")
+"""What products are computed in: see ``alpha.set_float32_precision`` and ``alpha.autocast``."""
 
 FIXED = (
     "recipe",
@@ -69,6 +73,7 @@ FIXED = (
     "weight_decay",
     "label_smoothing",
     "average",
+    "precision",
     "seed",
     "shards",
 )
@@ -100,6 +105,11 @@ def make_parser() -> common.Parser:
     )
     group.add_argument("--optimizer", choices=common.OPTIMIZERS, help=_default("the optimizer", "optimizer"))
     group.add_argument("--lr", metavar="RATE", type=common.non_negative, help=_default("its learning rate", "lr"))
+    group.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help=_default("float32; medium: factors of products are bfloat16; bf16: autocast", "precision"),
+    )
     group.add_argument("--seed", metavar="N", type=common.seed, help=_default("of all that is random", "seed"))
     recipes.add_options(parser, _default)
     group.add_argument(
@@ -183,6 +193,10 @@ class Run:
         """Training steps in all."""
         steps = int(self.settings["epochs"]) * len(self.loader)
         return min(steps, self.settings["steps"] or steps)
+
+    def casts(self) -> AbstractContextManager[object]:
+        """What the forward pass is computed within."""
+        return alpha.autocast("bfloat16", enabled=self.settings["precision"] == "bf16")
 
     @property
     def title(self) -> str:
@@ -275,6 +289,8 @@ def open_run(given: Mapping[str, Any]) -> Run:
     engine = common.use_engine(settings)
     if resume is None and common.is_main():
         folder.create()
+    if settings["precision"] == "medium":
+        alpha.set_float32_precision("medium")
     alpha.manual_seed(settings["seed"])
     data = common.make_dataset(settings["dataset"], settings["data"], train=True, augment=settings["augment"])
     net = common.make_model(settings, len(data.classes)).to(engine).train()
@@ -395,8 +411,9 @@ def gradients_of_rank(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> Step:
     """Forward and backward of one process."""
     for optimizer in run.optimizers:
         optimizer.zero_grad()
-    logits = run.net(x)
-    loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
+    with run.casts():
+        logits = run.net(x)
+        loss = nn.functional.cross_entropy(logits, y, label_smoothing=run.settings["label_smoothing"])
     loss.backward()
     return loss, lambda: right_answers(logits, y), len(y)
 
@@ -409,8 +426,9 @@ def gradients_of_ranks(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> Step:
     for optimizer in run.optimizers:
         optimizer.zero_grad()
     for images, labels in parallel.split(x, y):
-        logits = parallel(images)
-        loss = nn.functional.cross_entropy(logits, labels, label_smoothing=run.settings["label_smoothing"])
+        with run.casts():
+            logits = parallel(images)
+            loss = nn.functional.cross_entropy(logits, labels, label_smoothing=run.settings["label_smoothing"])
         parallel.backward(loss)
         right += right_answers(logits, labels)
     return parallel.loss, lambda: int(common.over_ranks(np.array(right))), parallel.rows
@@ -418,7 +436,7 @@ def gradients_of_ranks(run: Run, x: alpha.Tensor, y: alpha.Tensor) -> Step:
 
 def right_answers(logits: alpha.Tensor, labels: alpha.Tensor) -> int:
     """How many of a batch's largest logits are the labels'."""
-    return int((np.asarray(logits).argmax(axis=1) == np.asarray(labels)).sum())
+    return int((np.asarray(logits.detach().float()).argmax(axis=1) == np.asarray(labels)).sum())
 
 
 # -- from the command line ---------------------------------------------------------------------------------------------

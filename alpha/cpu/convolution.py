@@ -19,7 +19,7 @@ from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.isa import ISA, L1_SET_STRIDE, L1_WAYS
 from alpha.cpu.kernels import filters as kernels
-from alpha.dtypes import bfloat16, computed_in, is_stored
+from alpha.dtypes import DType, computed_in, is_stored
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
@@ -58,7 +58,9 @@ class ConvolutionOperations(HostEngine):
             if not pairs.are_read(x, w) or geometry.long_output or geometry.reached is not geometry:
                 return self._converted("conv2d", x, w, bias, geometry, groups, residual, slope, accumulate)
             return self._rounded(
-                lambda *others: self._conv2d(x, w, geometry, groups, slope, *others), (bias, residual, accumulate)
+                x.dtype,
+                lambda *others: self._conv2d(x, w, geometry, groups, slope, *others),
+                (bias, residual, accumulate),
             )
         return self._conv2d(x, w, geometry, groups, slope, bias, residual, accumulate)
 
@@ -102,7 +104,9 @@ class ConvolutionOperations(HostEngine):
         if is_stored(dy.dtype):
             if not pairs.are_read(dy, w) or geometry.long_input or geometry.reached is not geometry:
                 return self._converted("conv2d_input_grad", dy, w, geometry, groups, bias, accumulate)
-            return self._rounded(lambda *others: self._input_grad(dy, w, geometry, groups, *others), (bias, accumulate))
+            return self._rounded(
+                dy.dtype, lambda *others: self._input_grad(dy, w, geometry, groups, *others), (bias, accumulate)
+            )
         return self._input_grad(dy, w, geometry, groups, bias, accumulate)
 
     def _input_grad(
@@ -134,7 +138,7 @@ class ConvolutionOperations(HostEngine):
         if is_stored(x.dtype):
             if not pairs.are_read(x, dy) or far or geometry.long_output or geometry.reached is not geometry:
                 return self._converted("conv2d_weight_grad", x, dy, geometry, groups)
-            return self._rounded(lambda: self._weight_grad(x, dy, geometry, groups), ())
+            return self._rounded(x.dtype, lambda: self._weight_grad(x, dy, geometry, groups), ())
         if geometry.reached is not geometry:  # taps that reach x nowhere have a gradient of zero
             dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
             rows, columns = (
@@ -160,8 +164,8 @@ class ConvolutionOperations(HostEngine):
         MACS["conv2d_weight_grad"] = pairs.run(self, problem, Call(x, dy, dw, geometry))
         return dw
 
-    def _rounded(self, run: Callable[..., Tensor], others: tuple[Tensor | None, ...]) -> Tensor:
-        """What ``run`` computes in float32 of factors that are bfloat16; ``others``: given it as float32.
+    def _rounded(self, factors: DType, run: Callable[..., Tensor], others: tuple[Tensor | None, ...]) -> Tensor:
+        """What ``run`` computes in float32 of factors of bfloat16, in their dtype; ``others``: given it as float32.
 
         The last of these is what the result may be added into, if there are any.
         """
@@ -170,7 +174,7 @@ class ConvolutionOperations(HostEngine):
             found = run(*wide)
         accumulate = others[-1] if others else None
         if accumulate is None:
-            return cast(self, found, bfloat16)
+            return cast(self, found, factors)
         self.copy(found, accumulate)
         return accumulate
 

@@ -21,7 +21,7 @@ from alpha.cpu.kernels.normalisation import MASK_X, MASK_Y, PLAIN
 from alpha.cpu.loops.elements import has_loops
 from alpha.cpu.loops.group_norms import GroupPlan, Variant
 from alpha.cpu.tasks import Record, address_of
-from alpha.dtypes import bfloat16, computed_in, default_int, float16, float64, is_stored, scalar
+from alpha.dtypes import DType, computed_in, default_int, float64, is_brain, is_half, is_stored, scalar
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.tensor import Tensor
 
@@ -42,10 +42,6 @@ is no more than 6 u CONDITION = 1e-5 of the product of the vectors' lengths even
 u CONDITION = 2e-6 as they do not; in dx it is multiplied by scale, and less. The first part is x's own rounding.
 What rounding does to mean, scale and shift is the same in every row, and taken out in float64.
 """
-
-
-HALF_BITS = {bfloat16: np.dtype(np.uint16), float16: np.dtype(np.int16)}
-"""What arrays of halves are for kernels, which tell them apart by it: see ``alpha.cpu.kernels.vectors.Images``."""
 
 
 class NormalisationOperations(HostEngine):
@@ -307,14 +303,19 @@ class NormalisationOperations(HostEngine):
         """A dense tensor as (rows, channels); halves as their bits."""
         channels = x.shape[-1]
         found = self.operand(x.strided(x.offset, (x.numel() // channels, channels), (channels, 1)))
-        return found.view(HALF_BITS[x.dtype]) if x.dtype in HALF_BITS else found
+        return found.view(_bits(x.dtype)) if is_half(x.dtype) else found
+
+
+def _bits(dtype: DType) -> DType:
+    """What arrays of halves are for kernels, which tell them apart by it: see ``alpha.cpu.kernels.vectors.Images``."""
+    return np.dtype(np.uint16 if is_brain(dtype) else np.int16)
 
 
 def _reads(x: Tensor, vectors: Sequence[Tensor | None], other: Tensor | None) -> bool:
     """Whether kernels read x and others of its kind, halves, beside vectors of what they are computed in."""
     dtype = computed_in(x.dtype)
     return (
-        x.dtype in HALF_BITS
+        is_half(x.dtype)
         and has_loops(x.dtype)
         and all(one is None or one.dtype == dtype for one in vectors)
         and (other is None or other.dtype == x.dtype)

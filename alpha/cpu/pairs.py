@@ -26,7 +26,7 @@ from alpha.cpu.conv import filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.problem import POINT, Problem
 from alpha.cpu.kernels import pairs as kernels
-from alpha.dtypes import bfloat16, float32
+from alpha.dtypes import float32, is_brain
 from alpha.engine import IMAGE_ORDER
 from alpha.precision import get_float32_precision
 from alpha.tensor import Tensor
@@ -60,7 +60,7 @@ _THREAD = _Thread()
 
 def are_read(x: Tensor, y: Tensor) -> bool:
     """Whether words are made of factors as they lie in memory: of bfloat16, where the processor multiplies words."""
-    return x.dtype == y.dtype == bfloat16 and has_instruction()
+    return x.dtype == y.dtype and is_brain(x.dtype) and has_instruction()
 
 
 @contextmanager

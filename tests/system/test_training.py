@@ -69,6 +69,24 @@ def test_the_same_seed_gives_the_same_losses_and_another_gives_others(
     assert not set(losses(tmp_path / "other")) & set(losses(reference))
 
 
+@pytest.mark.parametrize("precision", ["medium", "bf16"])
+def test_a_run_in_bfloat16_stays_near_float32_and_keeps_its_precision(
+    reference: Path, script: Script, tmp_path: Path, precision: str
+) -> None:
+    first = script("train_cifar10.py", *LONG, "--steps", 2, "--precision", precision, "--out", "run")
+    assert first.returncode == 0, first.stderr
+    other = "float32" if precision == "bf16" else "bf16"
+    refused = script("train_cifar10.py", "--resume", "run", "--precision", other)
+    assert refused.returncode != 0 and f"expected --precision {precision}" in one_line_error(refused)
+    second = script("train_cifar10.py", "--resume", "run", "--steps", 4)
+    assert second.returncode == 0, second.stderr
+    found, exact = ([float(loss) for loss in losses(folder)][:4] for folder in (tmp_path / "run", reference))
+    assert len(found) == 4 and found != exact
+    assert found == pytest.approx(exact, rel=0.05)
+    weights = alpha.load(tmp_path / "run" / "model.safetensors")
+    assert all(one.dtype in (alpha.float32, alpha.int64) for one in weights.values())
+
+
 @pytest.mark.needs("sklearn")
 def test_resumes_to_the_bit(reference: Path, script: Script, tmp_path: Path) -> None:
     # It stops within an epoch, and at a step that is no multiple of --checkpoint-every.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from alpha.cpu.isa import HALVES
-from alpha.dtypes import bfloat16, float16, float64, is_bool, is_float, is_stored, limits
+from alpha.dtypes import float64, is_bool, is_brain, is_float, is_half, is_stored, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 
 FLOAT, SIGNED, UNSIGNED, BOOL, DRAWN = "float", "signed", "unsigned", "bool", "drawn"
@@ -53,12 +53,11 @@ class Element(NamedTuple):
 
 BOOLS = Element(BOOL, 8)
 SINGLE = Element(FLOAT, 32)
-_OF_HALVES = {bfloat16: Element(BRAIN, 16), float16: Element(HALF, 16)}
 
 
 def has_loops(dtype: np.dtype[np.generic]) -> bool:
     """Whether point-wise loops read and write a dtype."""
-    return not is_stored(dtype) or dtype == bfloat16 or (dtype == float16 and HALVES)
+    return not is_stored(dtype) or is_brain(dtype) or (is_half(dtype) and HALVES)
 
 
 def converts(source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
@@ -74,7 +73,7 @@ def element_of(dtype: np.dtype[np.generic]) -> Element:
     if dtype == DRAWN_DTYPE:
         return Element(DRAWN, bits)
     if is_float(dtype):
-        return _OF_HALVES.get(dtype) or Element(FLOAT, bits)
+        return Element(BRAIN if is_brain(dtype) else HALF if is_half(dtype) else FLOAT, bits)
     if is_bool(dtype):
         return BOOLS
     return Element(SIGNED if limits(dtype)[0] < 0 else UNSIGNED, bits)
