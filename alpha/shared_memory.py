@@ -9,7 +9,7 @@ import weakref
 import numpy as np
 
 from alpha import foreign
-from alpha.changes import at_once, setting
+from alpha.changes import at_once, setting, taking
 from alpha.dtypes import uint8
 from alpha.errors import OutOfMemoryError
 from alpha.mempool import SLACK
@@ -45,5 +45,5 @@ def share(x: Tensor) -> Tensor:
         raise OutOfMemoryError("[share_memory_] expected memory that tensors can lie in, got none from the system")
     x.engine.copy(whole, memory)
     _SHARED.add(memory.storage)
-    at_once([setting(x, "storage", memory.storage), setting(x, "_array", None), setting(x, "_base", None)])
+    at_once([*taking(x, Tensor(memory.storage, x.offset, x.shape, x.strides, x.dtype)), setting(x, "_base", None)])
     return x

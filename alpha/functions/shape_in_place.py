@@ -13,15 +13,13 @@ from typing import Any
 
 from alpha.arguments import shape_of
 from alpha.autograd import enable_grad
-from alpha.changes import at_once, setting, versions
+from alpha.changes import at_once, setting, taking, versions
 from alpha.errors import ArgumentError, GraphError
 from alpha.functions.inplace import alias_of, changed_in_graph
 from alpha.functions.operands import check_tensor
 from alpha.functions.shape import squeeze, transpose, unsqueeze
 from alpha.functions.views import as_strided, swapaxes, swapdims, t
 from alpha.tensor import Tensor, dense_strides
-
-_LAYOUT = ("storage", "offset", "shape", "strides")
 
 
 def _becomes(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -51,8 +49,7 @@ def _becomes(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def lay(x: Tensor, view: Tensor) -> None:
     """Gives a tensor the layout and the place in the graph of a view of it, at once."""
-    actions = [setting(x, name, getattr(view, name)) for name in _LAYOUT]
-    actions += [setting(x, "_array", None), *versions([x])]
+    actions = [*taking(x, view), *versions([x])]
     node, old = view._node, x._node
     retained = old is not None and old._retained is not None and old._retained.pop(x._output, None) is not None
     if old is not None and node is not None:
@@ -118,6 +115,5 @@ def _resized(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     larger = x.engine.empty(shape, x.dtype)
     if held > 0:
         x.engine.copy(x.strided(x.offset, (held,), (1,)), larger.strided(0, (held,), (1,)))
-    moved = [setting(x, part, getattr(larger, part)) for part in _LAYOUT]
-    at_once([*moved, setting(x, "_array", None), setting(x, "_base", None)])
+    at_once([*taking(x, larger), setting(x, "_base", None)])
     return x
