@@ -77,7 +77,7 @@ class ConvolutionOperations(HostEngine):
     ) -> Tensor:
         x, w = pairs.factors(self, x, w)
         x = self._image(x)
-        if groups == 1 and not pairs.convolves(x.dtype.itemsize):
+        if groups == 1 and not is_stored(x.dtype) and not pairs.are_wanted(x.dtype.itemsize):
             x = self._spread(x, geometry, w.shape[0])
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
@@ -170,8 +170,7 @@ class ConvolutionOperations(HostEngine):
         The last of these is what the result may be added into, if there are any.
         """
         wide = [None if one is None else cast(self, one, computed_in(one.dtype)) for one in others]
-        with pairs.of_bfloat16():
-            found = run(*wide)
+        found = run(*wide)
         accumulate = others[-1] if others else None
         if accumulate is None:
             return cast(self, found, factors)

@@ -9,9 +9,6 @@ instruction, float32 algorithms multiply factors that are rounded before.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -49,34 +46,9 @@ def are_wanted(item: int) -> bool:
     return item == ITEM and get_float32_precision() == "medium"
 
 
-class _Thread(threading.local):
-    """What holds for a thread's convolutions: whether their factors are of bfloat16."""
-
-    are_bfloat16 = False
-
-
-_THREAD = _Thread()
-
-
 def are_read(x: Tensor, y: Tensor) -> bool:
     """Whether words are made of factors as they lie in memory: of bfloat16, where the processor multiplies words."""
     return x.dtype == y.dtype and is_brain(x.dtype) and has_instruction()
-
-
-@contextmanager
-def of_bfloat16() -> Iterator[None]:
-    """Within it this thread's convolutions have factors of bfloat16: see ``are_read``."""
-    before = _THREAD.are_bfloat16
-    try:
-        _THREAD.are_bfloat16 = True
-        yield
-    finally:
-        _THREAD.are_bfloat16 = before
-
-
-def convolves(item: int) -> bool:
-    """Whether convolutions of numbers of so many bytes may be made of words."""
-    return are_wanted(item) or (item == ITEM and _THREAD.are_bfloat16)
 
 
 def has_instruction() -> bool:
@@ -287,9 +259,13 @@ def factors(engine: HostEngine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def run(engine: HostEngine, problem: Problem, call: Call) -> int:
-    """Computes a convolution in the precision that is set, by the cheapest algorithm that this allows."""
-    if convolves(problem.item) and has_instruction() and (choice := choose(problem)) is not None:
+    """Computes a convolution in the precision that is set, by the cheapest algorithm that this allows.
+
+    Factors of bfloat16 (``are_read``) are of a problem, and have a result, of float32.
+    """
+    are_brains = is_brain(call.source.dtype)
+    if (are_brains or are_wanted(problem.item)) and has_instruction() and (choice := choose(problem)) is not None:
         return by_words(engine, choice, problem, call)
-    if _THREAD.are_bfloat16:
+    if are_brains:
         call = call._replace(source=cast(engine, call.source, float32), other=cast(engine, call.other, float32))
     return planner.choose(problem).run(engine, problem, call)

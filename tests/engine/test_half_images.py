@@ -13,7 +13,7 @@ import pytest
 
 import alpha
 from alpha import Engine, nn, optim
-from alpha.cpu import isa
+from alpha.cpu import isa, pairs, planner
 from alpha.nn import functional as F
 
 Array = np.ndarray[Any, Any]
@@ -28,6 +28,7 @@ SHAPES = [  # images, filters, stride, padding, dilation, groups
     ((2, 7, 9, 12), (12, 3, 3, 1), 1, 1, 1, 12),
     ((2, 5, 6, 3), (9, 1, 1, 3), 3, 0, 1, 1),
     ((2, 4, 3, 8), (8, 5, 5, 8), 1, 4, 1, 1),
+    ((1, 3, 2, 128), (512, 3, 3, 128), 1, 1, 1, 1),
 ]
 
 
@@ -166,3 +167,32 @@ def test_a_network_trains_in_bfloat16_as_in_float32(engine: Engine) -> None:
         assert all(p.dtype == alpha.float32 and p.grad is not None for p in net.parameters())
     np.testing.assert_allclose(losses[1], losses[0], rtol=0.05, atol=0.02)
     assert losses[1][-1] < losses[1][0] / 2
+
+
+@pytest.mark.skipif(not isa.DOTS, reason="this processor has no VDPBF16PS")
+@pytest.mark.parametrize("name", ["images", "panels", "positions", "taps"])
+def test_factors_are_multiplied_as_they_lie_in_memory(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    by_words, made = pairs.by_words, []
+
+    def noted(engine: Any, choice: Any, problem: Any, call: Any) -> int:
+        made.append((choice.algorithm.name, call.source.dtype, call.other.dtype))
+        return by_words(engine, choice, problem, call)
+
+    monkeypatch.setattr(pairs, "by_words", noted)
+    for shape, filters, stride, padding, dilation, groups in SHAPES:
+        with planner.use(name):
+            test_convolutions_round_once(
+                alpha.engine("cpu"), rng, alpha.bfloat16, shape, filters, stride, padding, dilation, groups
+            )
+    assert {one[0] for one in made} == {name} and {one[1:] for one in made} == {(alpha.bfloat16, alpha.bfloat16)}
+    if name in ("images", "positions"):
+        with alpha.no_grad(), planner.use(name):
+            x = alpha.tensor(rng.standard_normal((3, 6, 5, 7)).astype(alpha.bfloat16))
+            w = alpha.tensor(rng.standard_normal((9, 3, 3, 7)).astype(alpha.bfloat16))
+            exact = F.conv2d(x.double(), w.double(), layout="NHWC").numpy()
+            for _ in range(3):  # words of filters are kept
+                near(F.conv2d(x, w, layout="NHWC"), exact, alpha.bfloat16)
+            w *= 2
+            near(F.conv2d(x, w, layout="NHWC"), 2 * exact, alpha.bfloat16)
