@@ -144,7 +144,7 @@ def available_threads() -> int:
 
 def check_setup(module: str, args: argparse.Namespace, captures_on_cpu: bool = False) -> None:
     """ArgumentError where an option needs a GPU and the engine has none; ``captures_on_cpu``: --graph needs none."""
-    needing = (("--precision high", args.precision == "high"), ("--graph", args.graph and not captures_on_cpu))
+    needing = (("--precision", args.precision == "high"), ("--graph", args.graph and not captures_on_cpu))
     for option, given in needing:
         if given and args.engine == "cpu":
             raise ArgumentError(f"[{module}] expected {option} with --engine cu32, got engine cpu: leave it out")
