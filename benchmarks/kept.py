@@ -50,9 +50,10 @@ class Report:
         """What was measured."""
         settings = self.result["settings"]
         if self.kind == "training":
-            how = ", captured" if settings.get("graph") else ""
-            how += {"bf16": ", autocast to bfloat16", "medium": ", factors of bfloat16"}.get(settings["precision"], "")
-            return f"Training {network(settings)}, batch {settings['batch_size']}{how}{self.place}"
+            how = " in a graph" if settings.get("graph") else ""
+            halves = {"bf16": " within autocast to bfloat16", "medium": " with factors of bfloat16"}
+            how += halves.get(settings["precision"], "")
+            return f"Training {network(settings)}{how}, batch {settings['batch_size']}{self.place}"
         if self.kind == "sweep":
             return f"Operators over neighbouring shapes{self.place}"
         if self.kind == "inference":
