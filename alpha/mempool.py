@@ -547,6 +547,7 @@ class MemoryPool:
         """Bytes of the blocks whose loans the pool alone holds."""
         nbytes = 0
         for size, recent in list(self._recent.items()):
+            # Here no variable holds a loan beside its pair, as one did where _UNHELD was found.
             nbytes += size * [_references(pair[1]) for pair in list(recent)].count(_UNHELD - 1)
         return nbytes
 

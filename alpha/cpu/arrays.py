@@ -54,7 +54,7 @@ class ArrayOperations(MaskOperations):
         return elementwise.elementwise(self, op, operands, out)
 
     def copy(self, source: Tensor, out: Tensor) -> None:
-        if not (not is_complex(source.dtype) if source.dtype == out.dtype else converts(source.dtype, out.dtype)):
+        if is_complex(out.dtype) if source.dtype == out.dtype else not converts(source.dtype, out.dtype):
             self.act(host.convert, self.operand(source), self.operand(out))
         elif source.dtype != out.dtype:
             self.pointwise("copy", conversion(out.dtype), (repeated(source, out.shape),), (), out)

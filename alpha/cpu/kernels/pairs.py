@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
-from alpha.cpu.kernels.vectors import I64, integer
+from alpha.cpu.kernels.vectors import I64, every, integer, upper_half
 
 TASK_ROWS = 32
 """Rows per task, where these are long."""
@@ -24,22 +24,6 @@ TASK_ROWS = 32
 LANES = ISA.bytes // 4
 
 _I16, _I32 = ir.IntType(16), ir.IntType(32)
-
-
-def _constant(kind: Any, value: int) -> Any:
-    if isinstance(kind, ir.VectorType):
-        return ir.Constant(kind, [ir.Constant(kind.element, value)] * kind.count)
-    return ir.Constant(kind, value)
-
-
-def _upper(builder: Any, bits: Any) -> Any:
-    """The bits of float32 numbers rounded to bfloat16, in the upper halves of theirs; the lower halves are any."""
-    kind = bits.type
-    last = builder.and_(builder.lshr(bits, _constant(kind, 16)), _constant(kind, 1))
-    rounded = builder.add(bits, builder.add(last, _constant(kind, 0x7FFF)))
-    size = builder.and_(bits, _constant(kind, 0x7FFFFFFF))
-    is_nan = builder.icmp_unsigned(">", size, _constant(kind, 0x7F800000))
-    return builder.select(is_nan, builder.or_(bits, _constant(kind, 0x400000)), rounded)
 
 
 class _Reader:
@@ -55,9 +39,9 @@ class _Reader:
         found = builder.load(builder.inttoptr(address, kind.as_pointer()))
         found.align = self.item
         if self.item == 4:
-            return _upper(builder, found)
+            return upper_half(builder, found)
         wide = _I32 if lanes == 1 else ir.VectorType(_I32, lanes)
-        return builder.shl(builder.zext(found, wide), _constant(wide, 16))
+        return builder.shl(builder.zext(found, wide), every(wide, 16))
 
 
 def _store(builder: Any, value: Any, address: Any, align: int) -> None:
@@ -83,7 +67,7 @@ def _round_run(_typing: Any, tag: Any, source: Any, target: Any, count: Any) -> 
         def write(first: Any, lanes: int) -> None:
             upper = reader.upper(builder.add(source, builder.mul(first, integer(reader.item))), lanes)
             narrow = _I16 if lanes == 1 else ir.VectorType(_I16, lanes)
-            halves = builder.trunc(builder.lshr(upper, _constant(upper.type, 16)), narrow)
+            halves = builder.trunc(builder.lshr(upper, every(upper.type, 16)), narrow)
             _store(builder, halves, builder.add(target, builder.mul(first, integer(2))), 2)
 
         _for_each(builder, count, write)
@@ -104,10 +88,10 @@ def _pair_runs(_typing: Any, tag: Any, low: Any, high: Any, target: Any, count: 
             def words(first: Any, lanes: int) -> None:
                 offset = builder.mul(first, integer(reader.item))
                 lower = reader.upper(builder.add(low, offset), lanes)
-                lower = builder.lshr(lower, _constant(lower.type, 16))
+                lower = builder.lshr(lower, every(lower.type, 16))
                 if is_pair:
                     upper = reader.upper(builder.add(high, offset), lanes)
-                    lower = builder.or_(lower, builder.and_(upper, _constant(upper.type, 0xFFFF0000)))
+                    lower = builder.or_(lower, builder.and_(upper, every(upper.type, 0xFFFF0000)))
                 _store(builder, lower, builder.add(target, builder.mul(first, integer(4))), 4)
 
             return words
@@ -133,7 +117,7 @@ def _round_in_float32(_typing: Any, tag: Any, source: Any, target: Any, count: A
         def write(first: Any, lanes: int) -> None:
             offset = builder.mul(first, integer(4))
             upper = reader.upper(builder.add(source, offset), lanes)
-            _store(builder, builder.and_(upper, _constant(upper.type, 0xFFFF0000)), builder.add(target, offset), 4)
+            _store(builder, builder.and_(upper, every(upper.type, 0xFFFF0000)), builder.add(target, offset), 4)
 
         _for_each(builder, count, write)
         return context.get_dummy_value()

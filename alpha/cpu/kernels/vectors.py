@@ -24,6 +24,23 @@ def integer(value: int) -> ir.Constant:
     return ir.Constant(I64, value)
 
 
+def every(kind: ir.Type, value: int) -> ir.Constant:
+    """A constant of a type of integers; of vectors in every lane."""
+    if isinstance(kind, ir.VectorType):
+        return ir.Constant(kind, [ir.Constant(kind.element, value)] * kind.count)
+    return ir.Constant(kind, value)
+
+
+def upper_half(builder: ir.IRBuilder, bits: Any) -> Any:
+    """The bits of float32 numbers rounded to bfloat16, in the upper halves of theirs; the lower halves are any."""
+    kind = bits.type
+    last = builder.and_(builder.lshr(bits, every(kind, 16)), every(kind, 1))
+    rounded = builder.add(bits, builder.add(last, every(kind, 0x7FFF)))
+    size = builder.and_(bits, every(kind, 0x7FFFFFFF))
+    is_nan = builder.icmp_unsigned(">", size, every(kind, 0x7F800000))
+    return builder.select(is_nan, builder.or_(bits, every(kind, 0x400000)), rounded)
+
+
 def scalar_of(tag: Any) -> tuple[ir.Type, int]:
     """The LLVM type and the bytes of a kernel's numbers, from the Numba type of its tag.
 
@@ -253,12 +270,12 @@ class Images:
             bits = builder.load(at)
             bits.align = self.item
         else:
-            mask, nothing = emit.below(left), ir.Constant(self._bits, [0] * emit.lanes)
+            mask, nothing = emit.below(left), every(self._bits, 0)
             load = self._masked("load", self._bits, [at.type, I32, mask.type, self._bits])
             bits = builder.call(load, [at, ir.Constant(I32, self.item), mask, nothing])
         if not self._is_brain:
             return builder.fpext(builder.bitcast(bits, self._halves), emit.vector)
-        return builder.bitcast(builder.shl(builder.zext(bits, self._ints), self._every(16)), emit.vector)
+        return builder.bitcast(builder.shl(builder.zext(bits, self._ints), every(self._ints, 16)), emit.vector)
 
     def store(self, value: Any, address: Any, left: Any = None) -> None:
         """Stores a vector, or its first ``left`` lanes."""
@@ -267,7 +284,8 @@ class Images:
             emit.store(value, address) if left is None else emit.store_masked(value, address, left)
             return
         if self._is_brain:
-            bits = self._rounded(value)
+            upper = upper_half(builder, builder.bitcast(value, self._ints))
+            bits = builder.trunc(builder.lshr(upper, every(self._ints, 16)), self._bits)
         else:
             bits = builder.bitcast(builder.fptrunc(value, self._halves), self._bits)
         at = emit.pointer(address, self._bits)
@@ -278,22 +296,9 @@ class Images:
             store = self._masked("store", ir.VoidType(), [self._bits, at.type, I32, mask.type])
             builder.call(store, [bits, at, ir.Constant(I32, self.item), mask])
 
-    def _rounded(self, value: Any) -> Any:
-        """Bits of bfloat16, as ``alpha.cpu.loops.halves`` makes them."""
-        builder = self._emit.builder
-        whole = builder.bitcast(value, self._ints)
-        upper = builder.lshr(whole, self._every(16))
-        half = builder.add(builder.and_(upper, self._every(1)), self._every(0x7FFF))
-        nearest = builder.lshr(builder.add(whole, half), self._every(16))
-        is_none = builder.fcmp_unordered("uno", value, value)
-        return builder.trunc(builder.select(is_none, builder.or_(upper, self._every(0x40)), nearest), self._bits)
-
     @property
     def _halves(self) -> ir.Type:
         return ir.VectorType(ir.HalfType(), self._emit.lanes)
-
-    def _every(self, value: int) -> ir.Constant:
-        return ir.Constant(self._ints, [value] * self._emit.lanes)
 
     def _masked(self, kind: str, result: ir.Type, arguments: list[ir.Type]) -> Any:
         name = f"llvm.masked.{kind}.v{self._emit.lanes}i16.p0"
