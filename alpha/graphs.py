@@ -157,7 +157,7 @@ class _Plan:
     def __init__(self, step: Step, engine: Engine, recorder: Recorder) -> None:
         self.step, self.engine, self.recorder = step, engine, recorder
         self.calls = self.captures = 0
-        self.keeps = not is_grad_enabled()
+        self.keeps = True
         self.is_due = False  # whether the last call was a rehearsal of values that no capture is for
         self.rehearsal: Watch | None = None
         self.noted: Any = None  # by the recorder, of the rehearsal

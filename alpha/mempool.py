@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import operator
 import re
 import sys
 import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ host it is the block's bytes, elsewhere empty."""
 _new_loan = np.empty
 
 _references = sys.getrefcount
+_loan_of = operator.itemgetter(1)
 
 GRAIN = 512
 """Every request is rounded up to a multiple of this many bytes, which is also the alignment of blocks in a segment."""
@@ -545,11 +547,7 @@ class MemoryPool:
 
     def _unheld(self) -> int:
         """Bytes of the blocks whose loans the pool alone holds."""
-        nbytes = 0
-        for size, recent in list(self._recent.items()):
-            # Here no variable holds a loan beside its pair, as one did where _UNHELD was found.
-            nbytes += size * [_references(pair[1]) for pair in list(recent)].count(_UNHELD - 1)
-        return nbytes
+        return sum([size * _counts(list(recent)).count(_UNHELD_IN_PAIR) for size, recent in list(self._recent.items())])
 
     def _sort_in(self) -> None:
         """Adds returned blocks to the free ones. The caller holds the lock."""
@@ -755,7 +753,13 @@ def _references_if_unheld() -> int:
     return _references(pair[1])
 
 
+def _counts(pairs: Sequence[tuple[object, Loan]]) -> list[int]:
+    """What ``_references`` says of the loans of pairs, without a variable of Python's that would hold one meanwhile."""
+    return list(map(_references, map(_loan_of, pairs)))
+
+
 _UNHELD = _references_if_unheld()
+(_UNHELD_IN_PAIR,) = _counts([(None, _new_loan(0))])
 
 _HOLDERS = (MemoryPool.lend, MemoryPool.statistics, MemoryPool.release_cached)
 """The functions that hold a pool's lock (see ``RobustLock``)."""

@@ -162,7 +162,7 @@ def is_watched() -> bool:
 def keeps(sources: Iterable[Tensor]) -> bool:
     """Whether this thread may use what is kept of these tensors: in a captured step, until one is written to.
 
-    That is so in steps without gradients: training writes to all.
+    Asked where no gradients are recorded: training writes to all. A step that writes to them itself keeps nothing.
     """
     watch = _thread.watch
     if watch is None:

@@ -35,7 +35,7 @@ MIB = 1 << 20
 PRECISIONS = ("highest", "high")
 """Those of every benchmark; "high" needs a GPU."""
 HALVES = ("medium", "bf16")
-"""Those of training on the CPU whose products are of bfloat16."""
+"""Those of training, and the second of inference, on the CPU: their products are of bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,10 @@ def make_parser(
     parser = Parser(prog=f"python -m {module}", description=description, allow_abbrev=False)
     parser.add_argument("--engine", default="cpu", type=engine_name, help="cpu, cu32 or cu32:1 (%(default)s)")
     told = "on a GPU: float32, or TF32 on both sides"
-    if set(HALVES) <= set(precisions):
-        told += "; on the CPU bf16: autocast on both sides, medium: factors of bfloat16 beside PyTorch's autocast"
+    if "bf16" in precisions:
+        told += "; on the CPU bf16: bfloat16 on both sides"
+    if "medium" in precisions:
+        told += ", medium: factors of bfloat16 beside PyTorch's autocast"
     parser.add_argument("--precision", default="highest", choices=tuple(precisions), help=told)
     parser.add_argument(
         "--graph",
@@ -172,6 +174,8 @@ def require_opponent(module: str, against: str) -> None:
     needed = [("torch", "PyTorch", "compare")] if against in ("torch", "all") else []
     if against in ("onnxruntime", "all"):
         needed += [("onnxruntime", "ONNX Runtime", "onnx"), ("onnx", "onnx", "onnx")]
+    if against in ("openvino", "all"):
+        needed += [("openvino", "OpenVINO", "onnx"), ("onnx", "onnx", "onnx")]
     for package, name, extra in needed:
         if importlib.util.find_spec(package) is None:
             raise ArgumentError(
@@ -276,7 +280,7 @@ def _cpu_target() -> dict[str, str]:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that matter, and the revision of this checkout."""
     found = {"python": platform.python_version()}
-    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "pycuda", "torch", "onnxruntime"):
+    for name in ("dragon-alpha", "numpy", "numba", "llvmlite", "pycuda", "torch", "onnxruntime", "openvino"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks import algorithms, common, deeplab, disturbance, fast_recipe, segregation, sweep
+from benchmarks import algorithms, common, deeplab, disturbance, fast_recipe, inference, segregation, sweep
 from benchmarks.contests import DIRECTIONS
 from benchmarks.kept import Report
 from benchmarks.suites import PAPER
@@ -129,9 +129,10 @@ def _reproduction_headlines(report: Report) -> list[Headline]:
 def _inference_headlines(report: Report) -> list[Headline]:
     found = []
     for row in report.result["rows"]:
-        title, ours = f"inference of ResNet18, batch {row['batch']}{report.place}", f"{row['alpha_ms']:.1f} ms"
-        for key, opponent in (("torch", "PyTorch"), ("onnxruntime", "ONNX Runtime")):
-            if row[f"{key}_ms"] is not None:
+        form = " in bfloat16" if report.result["settings"]["dtype"] == "bfloat16" else ""
+        title, ours = f"inference of ResNet18{form}, batch {row['batch']}{report.place}", f"{row['alpha_ms']:.1f} ms"
+        for key, opponent in inference.NAMES.items():
+            if row.get(f"{key}_ms") is not None:
                 theirs, rounds = f"{row[f'{key}_ms']:.1f} ms", disturbance.told([row])
                 found.append(Headline(title, ours, opponent, theirs, row[f"{key}_ratio"], rounds=rounds))
     return found

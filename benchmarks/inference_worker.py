@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -62,9 +63,10 @@ class Alpha(AlphaSide):
         with np.load(weights) as arrays:
             self._net.load_state_dict(nn.models.from_torch(dict(arrays), self._net))
         x = self.engine.from_numpy(_images(batch, size, seed))
+        casts = self.setup.precision == "bf16"
 
         def call() -> Any:
-            with alpha.no_grad():
+            with alpha.no_grad(), alpha.autocast("bfloat16", enabled=casts):
                 return self._net(x)
 
         self._call = call
@@ -72,7 +74,7 @@ class Alpha(AlphaSide):
     def save(self, path: str) -> None:
         """Writes the logits."""
         assert self._call is not None
-        np.save(path, np.asarray(self._call()))
+        np.save(path, np.asarray(self._call().float()))
 
     def time(self) -> float:
         """Seconds of a pass."""
@@ -107,6 +109,8 @@ class Torch(TorchSide):
             net.load_state_dict({key: torch.from_numpy(arrays[key]) for key in arrays.files})
         images = torch.from_numpy(_images(batch, size, seed).transpose(0, 3, 1, 2))
         x = images.contiguous(memory_format=self._order)
+        if self.setup.precision == "bf16":
+            net, x = net.to(torch.bfloat16), x.to(torch.bfloat16)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             fast = self._optimised(net.eval().to(memory_format=self._order), x)
@@ -139,7 +143,7 @@ class Torch(TorchSide):
     def save(self, path: str) -> None:
         """Writes the logits."""
         assert self._call is not None
-        np.save(path, self._call().numpy())
+        np.save(path, self._call().float().numpy())
 
     def time(self) -> float:
         """Seconds of a pass."""
@@ -183,5 +187,43 @@ class OnnxRuntime:
         return time_call(HostClock(), self._call)
 
 
+class OpenVino:
+    """OpenVINO set for latency, with the same graph as ONNX Runtime."""
+
+    def __init__(self, setup: dict[str, Any]) -> None:
+        import openvino
+
+        self._openvino = openvino
+        self._setup = Setup(**setup)
+        self._request: Any = None
+        self._x: Array | None = None
+
+    def prepare(self, weights: str, batch: int, size: int, seed: int) -> None:
+        """Builds the graph, compiles it, and makes the images."""
+        from benchmarks.onnx_models import resnet
+
+        core = self._openvino.Core()
+        with np.load(weights) as arrays:
+            model = core.read_model(io.BytesIO(resnet(dict(arrays), batch, size)))
+        options = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": self._setup.threads,
+            "INFERENCE_PRECISION_HINT": "bf16" if self._setup.precision == "bf16" else "f32",
+        }
+        self._request = core.compile_model(model, "CPU", options).create_infer_request()
+        self._x = np.ascontiguousarray(_images(batch, size, seed).transpose(0, 3, 1, 2))
+        self._request.set_input_tensor(self._openvino.Tensor(self._x, shared_memory=True))
+
+    def save(self, path: str) -> None:
+        """Writes the logits."""
+        self._request.infer()
+        np.save(path, self._request.get_output_tensor().data)
+
+    def time(self) -> float:
+        """Seconds of a pass."""
+        return time_call(HostClock(), self._request.infer)
+
+
 if __name__ == "__main__":
-    serve({"alpha": Alpha, "torch": Torch, "onnxruntime": OnnxRuntime})
+    serve({"alpha": Alpha, "torch": Torch, "onnxruntime": OnnxRuntime, "openvino": OpenVino})

@@ -57,7 +57,8 @@ class Report:
         if self.kind == "sweep":
             return f"Operators over neighbouring shapes{self.place}"
         if self.kind == "inference":
-            return f"Inference of ResNet18 on {settings['image'][0]}x{settings['image'][1]} images{self.place}"
+            form = " in bfloat16" if settings["dtype"] == "bfloat16" else ""
+            return f"Inference of ResNet18{form} on {settings['image'][0]}x{settings['image'][1]} images{self.place}"
         if self.kind == "reproduction":
             epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
             return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"

@@ -39,17 +39,17 @@ layouts. Each contestant has a process of its own, and they take turns; medians 
 processes disturbed are measured again, up to twice, and their quietest round counts, for both sides. The results are
 compared before anything is timed. On a GPU the times are its own, by events, and PyTorch runs with cudnn.benchmark.
 The suite sweep goes over neighbouring shapes, ours alone unless asked otherwise, and lists neighbours whose
-throughputs differ by 2 times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch and
-ONNX Runtime; huge2 the transposed convolutions of generators, beside inserting zeros too; segregation those whose
-results have odd sizes and EB-GAN's, beside a convolution for each part of a split filter too; deeplab heads of dilated
-convolutions, beside filters with zeros inserted too; matvec products of a matrix and a vector, beside NumPy too;
-functions every public function, forward and backward, at three sizes, on one thread and on all.
+throughputs differ by 2 times or more. The suite inference times torchvision's ResNet18 as a whole beside PyTorch,
+ONNX Runtime and OpenVINO; huge2 the transposed convolutions of generators, beside inserting zeros too; segregation
+those whose results have odd sizes and EB-GAN's, beside a convolution for each part of a split filter too; deeplab
+heads of dilated convolutions, beside filters with zeros inserted too; matvec products of a matrix and a vector,
+beside NumPy too; functions every public function, forward and backward, at three sizes, on one thread and on all.
 """
 
 
 def make_parser() -> common.Parser:
     """The command's argument parser."""
-    parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None)
+    parser = common.make_parser(MODULE, DESCRIPTION, inference.OPPONENTS, None, (*common.PRECISIONS, "bf16"))
     suites = (*SUITES, SWEEP, *_SUITES_OF_THEIR_OWN)
     parser.add_argument("--suite", default="resnet18", choices=suites, help="what is measured (%(default)s)")
     batches = parser.add_mutually_exclusive_group()
@@ -141,9 +141,18 @@ def _complete(args: argparse.Namespace) -> None:
         raise ArgumentError(
             f"[{MODULE}] expected --engine cpu with --suite {args.suite}, got {args.engine}: choose another suite"
         )
-    if args.suite != inference.SUITE and args.against in ("all", "onnxruntime"):
+    if args.suite != inference.SUITE and args.precision == "bf16":
+        raise ArgumentError(
+            f"[{MODULE}] expected --precision bf16 with --suite inference, got suite {args.suite}: leave it out"
+        )
+    if args.suite != inference.SUITE and args.against not in (None, "torch", "none"):
         raise ArgumentError(
             f"[{MODULE}] expected --against torch or none with --suite {args.suite}, got {args.against}: choose one"
+        )
+    if args.precision == "bf16" and args.against == "onnxruntime":
+        raise ArgumentError(
+            f"[{MODULE}] expected --against torch, openvino or none with --precision bf16, got onnxruntime, which has "
+            "no convolution of bfloat16 on processors: choose one"
         )
     args.against = args.against or opponent
     args.repeats = args.repeats or repeats

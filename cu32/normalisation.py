@@ -235,7 +235,7 @@ class NormalisationOperations(DeviceEngine):
         return BatchNormState(mean, inverse_std, training)
 
     def _optional(self, vector: Tensor | None) -> Tensor | None:
-        return None if vector is None else self.dense(vector)
+        return vector if vector is None or vector.strides == (1,) else self.dense(vector)
 
     def _channels_dense(self, x: Tensor) -> Tensor:
         """x, or a copy, without gaps and with the last axis innermost."""

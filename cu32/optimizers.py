@@ -6,6 +6,7 @@ A launch updates as many tensors as a table in its parameters holds, large and s
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from alpha.arguments import Shape
 from alpha.changes import Action, at_once, deferred_interrupts
 from alpha.cu32 import expressions
 from alpha.cu32.base import DeviceEngine, c_type
@@ -46,7 +48,7 @@ class OptimizerOperations(DeviceEngine):
         dtypes = [batch.dtype for batch in found]
         for batch, given in zip(found, self._live_numbers(dtypes, program, numbers, refresh), strict=True):
             kernel = kernel_of(program, type(rule).__name__, c_type(batch.dtype))
-            filled = [row for row in batch.dense if row[0].numel()]
+            filled = [row for row in batch.dense if 0 not in row[0].shape]
             launches.append(batch.launch(partial(self._launch_noted, kernel, filled, *given)))
         submit(launches, plan)
 
@@ -87,7 +89,7 @@ class OptimizerOperations(DeviceEngine):
             part = rows[start : start + most]
             if self.capture is not None:
                 self.capture.keep(*(tensor for row in part for tensor in row))
-            sizes, firsts, blocks = _chunks(tuple(row[0].numel() for row in part), most)
+            sizes, firsts, blocks = _chunks(tuple([row[0].shape for row in part]), most)
             table = np.zeros((len(part[0]), most), np.int64)
             table[:, : len(part)] = np.array([[tensor.address for tensor in row] for row in part], np.int64).T
             self.launch(kernel.source, kernel.name, blocks, BLOCK, table.tobytes() + sizes + firsts, given, live)
@@ -99,8 +101,9 @@ def _packed(numbers: tuple[float, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _chunks(sizes: tuple[int, ...], most: int) -> tuple[bytes, bytes, int]:
+def _chunks(shapes: tuple[Shape, ...], most: int) -> tuple[bytes, bytes, int]:
     """A table's sizes, the first block of each tensor with the number of tensors behind, and the blocks in all."""
+    sizes = [math.prod(shape) for shape in shapes]
     last_chunks = np.cumsum([-(-size // CHUNK) for size in sizes])
     padded = np.zeros(most, np.int64)
     padded[: len(sizes)] = sizes

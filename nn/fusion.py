@@ -16,6 +16,7 @@ from typing import Any
 
 from alpha import Tensor, is_grad_enabled, steps
 from alpha import functions as F
+from alpha.functions.autocasting import kept_lower
 from alpha.functions.conv import slope_of
 from alpha.nn.activation import GELU, LeakyReLU, Mish, ReLU, Sigmoid, SiLU, Tanh
 from alpha.nn.conv import Conv2d
@@ -279,7 +280,8 @@ def _folded(conv: Any, bn: Any) -> tuple[Tensor, Tensor] | None:
         if steps.is_capturing():
             return None
         entry = kept[_KEY] = _Folded(parts, bn.eps)
-    return entry.weight, entry.bias
+    steps.hold(entry)
+    return kept_lower(entry.weight), kept_lower(entry.bias)
 
 
 def _folds(parts: tuple[Tensor | None, ...]) -> bool:

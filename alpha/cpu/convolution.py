@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
 from alpha.cpu.isa import ISA, L1_SET_STRIDE, L1_WAYS
 from alpha.cpu.kernels import filters as kernels
-from alpha.dtypes import DType, computed_in, is_stored
+from alpha.dtypes import computed_in, is_stored
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import Geometry
@@ -57,11 +56,7 @@ class ConvolutionOperations(HostEngine):
         if is_stored(x.dtype):
             if not pairs.are_read(x, w) or geometry.long_output or geometry.reached is not geometry:
                 return self._converted("conv2d", x, w, bias, geometry, groups, residual, slope, accumulate)
-            return self._rounded(
-                x.dtype,
-                lambda *others: self._conv2d(x, w, geometry, groups, slope, *others),
-                (bias, residual, accumulate),
-            )
+            bias = _wide(bias)
         return self._conv2d(x, w, geometry, groups, slope, bias, residual, accumulate)
 
     def _conv2d(
@@ -81,7 +76,7 @@ class ConvolutionOperations(HostEngine):
             x = self._spread(x, geometry, w.shape[0])
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
-        out, added = self._target(shape, computed_in(x.dtype), accumulate if plain else None)
+        out, added = self._target(shape, x.dtype, accumulate if plain else None)
         added = residual if added is None else added
         if geometry.long_output:
             MACS["conv2d"] = self._in_bands(FORWARD, groups, Call(x, w, out, geometry, bias, added, slope))
@@ -104,9 +99,7 @@ class ConvolutionOperations(HostEngine):
         if is_stored(dy.dtype):
             if not pairs.are_read(dy, w) or geometry.long_input or geometry.reached is not geometry:
                 return self._converted("conv2d_input_grad", dy, w, geometry, groups, bias, accumulate)
-            return self._rounded(
-                dy.dtype, lambda *others: self._input_grad(dy, w, geometry, groups, *others), (bias, accumulate)
-            )
+            bias = _wide(bias)
         return self._input_grad(dy, w, geometry, groups, bias, accumulate)
 
     def _input_grad(
@@ -121,7 +114,7 @@ class ConvolutionOperations(HostEngine):
         dy, w = pairs.factors(self, dy, w)
         dy = self._image(dy)
         shape = (dy.shape[0], *geometry.input, w.shape[3] * groups)
-        out, added = self._target(shape, computed_in(dy.dtype), accumulate)
+        out, added = self._target(shape, dy.dtype, accumulate)
         if geometry.long_input:
             MACS["conv2d_input_grad"] = self._in_bands(INPUT_GRAD, groups, Call(dy, w, out, geometry, bias, added))
             return self._accumulated(out, accumulate)
@@ -138,7 +131,7 @@ class ConvolutionOperations(HostEngine):
         if is_stored(x.dtype):
             if not pairs.are_read(x, dy) or far or geometry.long_output or geometry.reached is not geometry:
                 return self._converted("conv2d_weight_grad", x, dy, geometry, groups)
-            return self._rounded(x.dtype, lambda: self._weight_grad(x, dy, geometry, groups), ())
+            return cast(self, self._weight_grad(x, dy, geometry, groups), x.dtype)
         if geometry.reached is not geometry:  # taps that reach x nowhere have a gradient of zero
             dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
             rows, columns = (
@@ -163,19 +156,6 @@ class ConvolutionOperations(HostEngine):
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), computed_in(x.dtype))
         MACS["conv2d_weight_grad"] = pairs.run(self, problem, Call(x, dy, dw, geometry))
         return dw
-
-    def _rounded(self, factors: DType, run: Callable[..., Tensor], others: tuple[Tensor | None, ...]) -> Tensor:
-        """What ``run`` computes in float32 of factors of bfloat16, in their dtype; ``others``: given it as float32.
-
-        The last of these is what the result may be added into, if there are any.
-        """
-        wide = [None if one is None else cast(self, one, computed_in(one.dtype)) for one in others]
-        found = run(*wide)
-        accumulate = others[-1] if others else None
-        if accumulate is None:
-            return cast(self, found, factors)
-        self.copy(found, accumulate)
-        return accumulate
 
     def _converted(self, name: str, source: Tensor, other: Tensor, *others: Any) -> Tensor:
         """An operator of factors that are stored in another dtype than they are computed in."""
@@ -252,10 +232,11 @@ class ConvolutionOperations(HostEngine):
         wanted = (problem.out_channels, *problem.geometry.filter, problem.group_in)
         if w.shape != wanted or w.dtype != x.dtype:  # what the plans' offsets trust
             raise ShapeError(f"[convolution] expected filters {wanted} of {x.dtype}, got {w.shape} of {w.dtype}")
-        for name, tensor, shape in (("bias", bias, out.shape[3:]), ("residual", residual, out.shape)):
-            if tensor is not None and (tensor.shape != shape or tensor.dtype != out.dtype):
+        expected = (("bias", bias, out.shape[3:], computed_in(out.dtype)), ("residual", residual, out.shape, out.dtype))
+        for name, tensor, shape, dtype in expected:
+            if tensor is not None and (tensor.shape != shape or tensor.dtype != dtype):
                 raise ShapeError(
-                    f"[convolution] expected a {name} {shape} of {out.dtype}, got {tensor.shape} of {tensor.dtype}"
+                    f"[convolution] expected a {name} {shape} of {dtype}, got {tensor.shape} of {tensor.dtype}"
                 )
         bias = None if bias is None else self.dense(bias, (0,))
         if residual is not None and not _lies_as(residual, out):
@@ -268,8 +249,10 @@ class ConvolutionOperations(HostEngine):
         self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Where a result is written, and what is added to it: both are ``accumulate`` where the kernels can do that."""
-        if accumulate is not None and (accumulate.shape, accumulate.dtype) == (shape, dtype) and _is_image(accumulate):
-            return accumulate, accumulate
+        if accumulate is not None and (accumulate.shape, accumulate.dtype) == (shape, dtype):
+            lies_right = accumulate.is_contiguous(IMAGE_ORDER) if is_stored(dtype) else _is_image(accumulate)
+            if lies_right:
+                return accumulate, accumulate
         return self.empty(shape, dtype, IMAGE_ORDER), None
 
     def _accumulated(self, out: Tensor, accumulate: Tensor | None) -> Tensor:
@@ -301,6 +284,11 @@ class ConvolutionOperations(HostEngine):
             x.shape[1] * row * item,
         )  # fmt: skip
         return out
+
+
+def _wide(bias: Tensor | None) -> Tensor | None:
+    """A bias in the dtype in which results are computed."""
+    return None if bias is None else cast(bias.engine, bias, computed_in(bias.dtype))
 
 
 def _lies_as(x: Tensor, other: Tensor) -> bool:

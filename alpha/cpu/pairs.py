@@ -4,13 +4,16 @@ The algorithms move words as they move float32 numbers, and the micro-kernel's m
 or whatever is summed over, are then half as many. Words are made in one pass over memory; filters in inference keep
 theirs. A float32 algorithm is taken where it is faster even so, as Winograd's may be. Where the processor lacks the
 instruction, float32 algorithms multiply factors that are rounded before.
+
+Winograd's products round factors themselves, after their sums. Images of bfloat16 are words already where their
+channels are even, and Winograd's algorithms read and write them as they lie; others convert them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,12 +26,12 @@ from alpha.cpu.conv import filters
 from alpha.cpu.conv.algorithm import Algorithm, Call
 from alpha.cpu.conv.problem import POINT, Problem
 from alpha.cpu.kernels import pairs as kernels
+from alpha.cpu.kernels.pairs import WORD
 from alpha.dtypes import float32, is_brain
 from alpha.engine import IMAGE_ORDER
 from alpha.precision import get_float32_precision
 from alpha.tensor import Tensor
 
-WORD = np.dtype(np.int32)
 ITEM = WORD.itemsize
 """Bytes of a word, and of a float32 number."""
 
@@ -118,7 +121,7 @@ class Choice(NamedTuple):
     """How a convolution is computed with words.
 
     Attributes:
-        problem: the one of words.
+        problem: the one of words, or one that rounds factors itself.
         cycles: with making words.
     """
 
@@ -135,25 +138,30 @@ def choose(problem: Problem, packs: bool | None = None) -> Choice | None:
     wanted = planner.wanted_name()
     if wanted is None:
         return _cheaper(problem, planner.packing(packs), planner.generation())
-    algorithm, paired = planner.named(wanted, problem.operator), of_words(problem)
-    if algorithm is None or paired is None or not (algorithm.of_pairs and algorithm.serves(paired)):
-        return None
-    return Choice(algorithm, paired, _cycles(algorithm, problem, paired, planner.packing(packs)))
+    algorithm = planner.named(wanted, problem.operator)
+    return next((one for one in _choices(problem, planner.packing(packs)) if one.algorithm is algorithm), None)
 
 
 @lru_cache(maxsize=4096)
 def _cheaper(problem: Problem, packs: bool, generation: int) -> Choice | None:
-    paired = of_words(problem)
-    if paired is None:
-        return None
-    serving = [found for found in planner.candidates(paired) if found.of_pairs and found.suits(paired)]
-    choices = [Choice(found, paired, _cycles(found, problem, paired, packs)) for found in serving]
+    choices = [one for one in _choices(problem, packs) if one.algorithm.suits(one.problem)]
     best = min(choices, key=lambda choice: choice.cycles, default=None)
     packed = packs and problem.operator != WEIGHT_GRAD
     exact = planner.cheapest(problem, packed)
     if best is None or exact.always or best.cycles >= exact.cycles(problem, packed, figures.known().figures):
         return None
     return best
+
+
+def _choices(problem: Problem, packs: bool) -> list[Choice]:
+    """All ways to compute a problem with words."""
+    rounding, paired, known = replace(problem, rounds=True), of_words(problem), figures.known().figures
+    serving = [one for one in planner.candidates(rounding) if one.rounds]
+    found = [Choice(one, rounding, one.cycles(rounding, packs, known)) for one in serving]
+    if paired is not None:
+        serving = [one for one in planner.candidates(paired) if one.of_pairs]
+        found += [Choice(one, paired, _cycles(one, problem, paired, packs)) for one in serving]
+    return found
 
 
 def _cycles(algorithm: Algorithm, problem: Problem, paired: Problem, packs: bool) -> float:
@@ -203,6 +211,8 @@ def _strides(
 
 def by_words(engine: HostEngine, choice: Choice, problem: Problem, call: Call) -> int:
     """Computes a problem of float32 images with words; the multiply-adds, two for a word."""
+    if choice.problem.rounds:
+        return choice.algorithm.run(engine, choice.problem, call)
     if problem.operator == WEIGHT_GRAD:
         source, other = (_image_words(engine, problem, x) for x in (call.source, call.other))
     else:
@@ -218,7 +228,10 @@ def _lying(engine: HostEngine, problem: Problem, x: Tensor) -> Tensor:
 def _channel_words(engine: HostEngine, problem: Problem, x: Tensor) -> Tensor:
     """Images with words of neighbouring channels."""
     x, channels = _lying(engine, problem, x), x.shape[3]
-    out = words(engine, (x.numel() // channels, 1, 1, -(-channels // 2)))
+    shape = (x.numel() // channels, 1, 1, -(-channels // 2))
+    if is_brain(x.dtype) and channels % 2 == 0 and x.offset % 2 == 0:  # they are words as they lie
+        return Tensor(x.storage, x.offset // 2, shape, (shape[3], shape[3], shape[3], 1), WORD)
+    out = words(engine, shape)
     in_rows(engine, x, channels, out.address)
     return out
 
@@ -261,11 +274,31 @@ def factors(engine: HostEngine, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def run(engine: HostEngine, problem: Problem, call: Call) -> int:
     """Computes a convolution in the precision that is set, by the cheapest algorithm that this allows.
 
-    Factors of bfloat16 (``are_read``) are of a problem, and have a result, of float32.
+    Images of bfloat16 (``are_read``) are of a problem of float32; the result, and what is added, may be of either.
     """
-    are_brains = is_brain(call.source.dtype)
-    if (are_brains or are_wanted(problem.item)) and has_instruction() and (choice := choose(problem)) is not None:
-        return by_words(engine, choice, problem, call)
-    if are_brains:
-        call = call._replace(source=cast(engine, call.source, float32), other=cast(engine, call.other, float32))
-    return planner.choose(problem).run(engine, problem, call)
+    rounds = is_brain(call.source.dtype) or are_wanted(problem.item)
+    choice = choose(problem) if rounds and has_instruction() else None
+    algorithm = planner.choose(problem) if choice is None else choice.algorithm
+    given = call if algorithm.reads_halves else _widened(engine, problem, call, choice is None)
+    macs = by_words(engine, choice, problem, given) if choice is not None else algorithm.run(engine, problem, given)
+    if given.out is not call.out:
+        engine.copy(given.out, call.out)
+    return macs
+
+
+def _widened(engine: HostEngine, problem: Problem, call: Call, with_factors: bool) -> Call:
+    """A call with tensors of bfloat16 as float32, in the same order in memory; factors for words stay."""
+    if with_factors and is_brain(call.source.dtype):
+        w = call.other
+        if problem.operator == WEIGHT_GRAD:
+            other = cast(engine, w, float32)
+        else:
+            other = filters.kept(engine, w, w.shape, "float32", partial(engine.copy, w), call.reused, float32)
+        call = call._replace(source=cast(engine, call.source, float32), other=other)
+    if not is_brain(call.out.dtype):
+        return call
+    if call.residual is None:
+        return call._replace(out=engine.empty(call.out.shape, float32, IMAGE_ORDER))
+    residual = cast(engine, call.residual, float32)
+    out = residual if call.residual is call.out else engine.empty(call.out.shape, float32, IMAGE_ORDER)
+    return call._replace(out=out, residual=residual)

@@ -28,10 +28,11 @@ def use(algorithm: str) -> AbstractContextManager[None]:
             panel of filters with all positions at once. "winograd": fewer products, for 3 x 3 and 5 x 5 filters of
             stride 1, any dilation, or stride 2 in float32, at about a bit of the result. "winograd3" and "winograd4":
             tiles of 3 x 3 and 4 x 4 results, fewer products still, for 3 x 3 filters of stride 1, at up to two bits
-            more. "lanes": images in the vectors' lanes, and "columns": a filter row's taps and channels as a product's
-            columns, for few result channels. "depthwise": one filter per channel. For filter gradients only, "taps":
-            a tap's channels as columns; "tap_rows" and "few_channels": a filter row's, or all taps, at once, for few
-            input channels.
+            more. "winograd_words": tiles of 2 x 2 with factors rounded to bfloat16, where products may be of such ones,
+            for 3 x 3 filters of stride 1 and an even number of channels. "lanes": images in the vectors' lanes, and
+            "columns": a filter row's taps and channels as a product's columns, for few result channels. "depthwise":
+            one filter per channel. For filter gradients only, "taps": a tap's channels as columns; "tap_rows" and
+            "few_channels": a filter row's, or all taps, at once, for few input channels.
 
     Raises:
         ArgumentError: for another algorithm.

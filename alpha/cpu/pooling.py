@@ -11,6 +11,7 @@ import numpy as np
 
 from alpha import caches
 from alpha.arguments import Shape
+from alpha.composed import stored
 from alpha.cpu import tasks
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.images import ImagePlan, image_plan, in_runs
@@ -20,7 +21,7 @@ from alpha.cpu.launches import Call, Word, call_of, constant, learn, of_result, 
 from alpha.cpu.loops import machine, windows
 from alpha.cpu.loops.windows import COUNT, Windows
 from alpha.cpu.tasks import Record
-from alpha.dtypes import int32
+from alpha.dtypes import int32, is_brain, is_stored
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ShapeError
 from alpha.geometry import LONGEST, Axis, Geometry
@@ -31,7 +32,11 @@ from alpha.tensor import Tensor, dense_strides
 class PoolingOperations(HostEngine):
     """Pooling. Results lie in image order (H, W, N, C); arguments whose channels are not dense are copied into it."""
 
+    @stored.takes_stored_dtypes
     def max_pool2d(self, x: Tensor, geometry: Geometry, need_taps: bool = True) -> tuple[Tensor, Tensor | None]:
+        if _is_converted(x):
+            both: tuple[Tensor, Tensor | None] = stored.converted(self, "max_pool2d", x, geometry, need_taps)
+            return both
         launched = MAX_POOL2D.launch(x, geometry, need_taps)
         if launched is not None:
             return launched if need_taps else (launched, None)
@@ -42,13 +47,17 @@ class PoolingOperations(HostEngine):
         taps = Tensor(self.allocate(result.elements * 4), 0, result.shape, result.strides, int32) if need_taps else None
         kernel = kernels.choices if need_taps else kernels.maxima
         self._pool(kernel, found, dense, out, taps)
-        if dense is x:
+        if dense is x and not is_stored(x.dtype):
             results = (out,) if taps is None else (out, taps)
             words = (of_tensor(0), of_result(0), of_result(1) if need_taps else constant(0))
             self._learn(Pooled(MAX_POOL2D, (x, geometry, need_taps), kernel, found), words, results)
         return out, taps
 
+    @stored.takes_stored_dtypes
     def max_pool2d_grad(self, dy: Tensor, taps: Tensor, geometry: Geometry) -> Tensor:
+        if _is_converted(dy):
+            dx: Tensor = stored.converted(self, "max_pool2d_grad", dy, taps, geometry)
+            return dx
         launched: Tensor | None = MAX_POOL2D_GRAD.launch(dy, taps, geometry)
         if launched is not None:
             return launched
@@ -59,7 +68,7 @@ class PoolingOperations(HostEngine):
         dense, found = self._planned(dy, geometry, by_output=False)
         dx = found.result.empty(self, dy.dtype)
         self._pool(kernels.gradients, found, dense, dx, ordered)
-        if dense is dy and ordered is taps:
+        if dense is dy and ordered is taps and not is_stored(dy.dtype):
             words = (of_tensor(0), of_result(0), of_tensor(1))
             self._learn(Pooled(MAX_POOL2D_GRAD, (dy, taps, geometry), kernels.gradients, found), words, (dx,))
         return dx
@@ -123,6 +132,11 @@ class PoolingOperations(HostEngine):
                 return call_of(made, job, results, found.result.elements, record.tasks, found)
 
             learn(pooled.known, self, call, *pooled.arguments)
+
+
+def _is_converted(x: Tensor) -> bool:
+    """Whether the kernels have no such numbers."""
+    return is_stored(x.dtype) and not is_brain(x.dtype)
 
 
 Kernel = dict[int, JobKernel] | machine.Loop

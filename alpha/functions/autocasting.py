@@ -6,11 +6,11 @@ stay. Inside the function no rule holds, so what it is composed of computes in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from alpha import dtypes
+from alpha import dtypes, steps
 from alpha.autograd import is_grad_enabled
 from alpha.casts import BLOCKS, NONE, THREAD, Casts
 from alpha.dtypes import DType
@@ -76,13 +76,42 @@ def _of_one(casts: Casts, x: Tensor, wanted: Callable[[Tensor, DType], DType]) -
     dtype = x.dtype if lower is None else wanted(x, lower)
     if x.dtype == dtype:
         return x
-    if not (casts.keeps and x.requires_grad and x._node is None and x._base is None and is_grad_enabled()):
+    if not (casts.keeps and x.requires_grad and x._node is None and x._base is None):
         return cast(x, dtype)
+    if not is_grad_enabled():
+        return _kept(x, dtype)
+    x.storage.cache.pop(_key(x, dtype), None)  # in training the memory is freed
     key = (id(x), dtype)
     found = THREAD.kept.get(key)
     if found is None or found[1] != x.version:
         found = THREAD.kept[key] = (x, x.version, cast(x, dtype))
     return found[2]
+
+
+def _kept(x: Tensor, dtype: DType) -> Tensor:
+    """The cast of what inference reads again and again: kept with its memory, until that is written to."""
+    storage = x.storage
+    if storage.exported or not steps.keeps((x,)):
+        return cast(x, dtype)
+    found: tuple[int, Tensor] | None = storage.cache.get(_key(x, dtype))
+    if found is None or found[0] != x.version:
+        found = (x.version, cast(x, dtype))
+        if not steps.is_capturing():
+            storage.cache[_key(x, dtype)] = found
+    steps.hold(found[1])
+    return found[1]
+
+
+def _key(x: Tensor, dtype: DType) -> Hashable:
+    """The key of a cast in the cache of the tensor's memory."""
+    return "cast", dtype, x.offset, x.shape, x.strides
+
+
+def kept_lower(x: Tensor) -> Tensor:
+    """What inference keeps for products, in the dtype that they are cast to."""
+    casts = THREAD.casts
+    lower = casts.of(x) if BLOCKS and _is_cast(x, casts) else None
+    return x if lower is None or lower == x.dtype else _kept(x, lower)
 
 
 def _restored(result: Any, first: Tensor) -> Any:

@@ -24,6 +24,7 @@ from alpha.cpu.conv.problem import Problem, dense_problem, problem_of
 from alpha.cpu.convolution import MACS
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import winograd as winograd_kernels
+from alpha.cpu.kernels.winograd import PLAIN
 from alpha.cpu.kernels.winograd_forms import FORMS, Key
 from alpha.engine import IMAGE_ORDER
 from alpha.errors import ArgumentError, ShapeError
@@ -233,11 +234,13 @@ def test_threads_that_want_a_form_at_once_get_the_same_functions() -> None:
     """Their addresses are those of the functions that are kept."""
     form = FORMS[2][True, 3, 2, 0]
     winograd_kernels._compiled.cache_clear()
+    winograd_kernels._of_form.cache_clear()
     with ThreadPoolExecutor(4) as pool:
         found = set(pool.map(winograd_kernels.transforms, [form] * 8))
-    kept, functions = winograd_kernels._compiled(form)
+    kept = winograd_kernels._compiled(form, PLAIN)
     assert found == {kept}
-    assert list(kept[-3:]) == [function.address for function in functions]
+    functions = [winograd_kernels._of_form(name, form, PLAIN) for name in ("_of_input", "_of_result", "_of_filters")]
+    assert [kept.of_input, kept.of_result, kept.of_filters] == [function.address for function in functions]
 
 
 @pytest.fixture
@@ -331,7 +334,10 @@ def test_every_algorithm(algorithm: Algorithm, case: Case, dtype: Any) -> None:
 def test_every_algorithm_is_met_with_each_of_its_operators() -> None:
     for algorithm in ALGORITHMS:
         for operator in algorithm.operators:
-            assert any(algorithm.serves(dense_problem_of(operator, case)) for case in EVERY), (algorithm.name, operator)
+            problems = [dense_problem_of(operator, case) for case in EVERY]
+            if algorithm.rounds:
+                problems = [replace(problem, rounds=True) for problem in problems]
+            assert any(map(algorithm.serves, problems)), (algorithm.name, operator)
 
 
 def dense_problem_of(operator: str, case: Case) -> Problem:
@@ -341,7 +347,9 @@ def dense_problem_of(operator: str, case: Case) -> Problem:
 
 def test_names_are_files_and_belong_to_one_algorithm_of_an_operator() -> None:
     for algorithm in ALGORITHMS:
-        assert type(algorithm).__module__.startswith("alpha.cpu.conv." + algorithm.name.rstrip("34"))
+        assert type(algorithm).__module__.startswith(
+            "alpha.cpu.conv." + algorithm.name.rstrip("34").removesuffix("_words")
+        )
         for operator in algorithm.operators:
             assert planner.named(algorithm.name, operator) is algorithm
 
@@ -701,6 +709,6 @@ def test_use() -> None:
     assert before.name == "images"
     with pytest.raises(
         ArgumentError,
-        match=r"\[planner.use\] expected one of .*, images, .*, winograd3, winograd4, lanes, columns, got 'fft'",
+        match=r"\[planner.use\] expected one of .*, images, .*, winograd4, winograd_words, lanes, columns, got 'fft'",
     ):
         planner.use("fft").__enter__()

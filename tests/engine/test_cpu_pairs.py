@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,9 +14,13 @@ import alpha
 from alpha import cpu, nn
 from alpha.cpu import isa, pairs, planner
 from alpha.cpu.conv.algorithms import ALGORITHMS
+from alpha.cpu.convolution import MACS
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.gemm import planner as products
 from alpha.cpu.kernels import pairs as kernels
+from alpha.cpu.kernels.winograd_forms import FEEDBACK_OF_TWO, FORMS, Feedback, Matrix
+from alpha.engine import IMAGE_ORDER
+from alpha.geometry import Geometry
 from alpha.nn import functional as F
 
 Array = np.ndarray[Any, Any]
@@ -204,9 +209,165 @@ def test_filters_in_inference_are_kept_until_they_change(medium: str) -> None:
         np.testing.assert_array_equal(conv(x).numpy(), 2 * first.numpy())
 
 
-def test_winograd_is_of_float32_alone() -> None:
+def test_of_winograds_tiles_the_smallest_alone_is_rounded() -> None:
     """F(4, 3) of numbers rounded to bfloat16 would lose three bits."""
     assert {found.name for found in ALGORITHMS if found.of_pairs} == {"images", "positions", "panels", "taps"}
+    assert {(found.name, found.results) for found in ALGORITHMS if found.rounds} == {("winograd_words", 2)}  # type: ignore[attr-defined]
+
+
+# -- Winograd's products -------------------------------------------------------------------------------------------
+
+needs_instruction = pytest.mark.skipif(not isa.DOTS, reason="this processor has no VDPBF16PS")
+WINOGRADS = [
+    ((3, 9, 7, 6), (5, 3, 3, 6), {"padding": 1}),
+    ((1, 8, 8, 16), (33, 3, 3, 16), {}),
+    ((5, 6, 11, 34), (70, 3, 3, 34), {"padding": (2, 0)}),
+    ((2, 9, 10, 8), (12, 3, 3, 4), {"padding": 1, "groups": 2}),
+    ((2, 9, 10, 8), (8, 3, 3, 8), {"padding": 2, "dilation": 2}),
+    ((16, 7, 7, 512), (510, 3, 3, 512), {"padding": 1}),  # in stages
+    ((3, 2, 2, 8), (8, 3, 3, 8), {"padding": 1}),
+]
+"""Shapes of images and filters, and the steps: of an even number of channels."""
+
+
+def lying(x: Array, dtype: Any) -> alpha.Tensor:
+    """Images as the engine lays them out, in rows, columns, images and channels."""
+    return alpha.engine("cpu").dense(alpha.tensor(x).to(dtype), IMAGE_ORDER)
+
+
+def draw(*shapes: tuple[int, ...]) -> list[Array]:
+    rng = np.random.default_rng(3)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@needs_instruction
+@pytest.mark.parametrize("dtype", [alpha.float32, alpha.bfloat16])
+@pytest.mark.parametrize(("x_shape", "w_shape", "options"), WINOGRADS)
+def test_factors_rounded_after_winograds_sums(
+    x_shape: tuple[int, ...], w_shape: tuple[int, ...], options: dict[str, Any], dtype: Any
+) -> None:
+    """Two roundings, made larger by the sums and smaller by feedback, and a result's own of 1.7e-3 in bfloat16."""
+    x, w = draw(x_shape, w_shape)
+    alpha.set_float32_precision("medium")
+    try:
+        given = lying(x, dtype).requires_grad_(), alpha.tensor(w).to(dtype)
+        with planner.use("winograd_words"):
+            y = F.conv2d(*given, **options)
+            dy = draw(tuple(y.shape))[0]
+            y.backward(lying(dy, dtype))
+            products = MACS["conv2d_input_grad"]
+    finally:
+        alpha.set_float32_precision("highest")
+    of = rounded if dtype == alpha.bfloat16 else np.asarray
+    exact_x = alpha.tensor(of(x).astype(np.float64), requires_grad=True)
+    exact = F.conv2d(exact_x, alpha.tensor(of(w).astype(np.float64)), **options)
+    exact.backward(alpha.tensor(of(dy).astype(np.float64)))
+    assert given[0].grad is not None and exact_x.grad is not None
+    most = MOST_ERROR if dtype == alpha.float32 else np.hypot(MOST_ERROR, 1.8e-3)
+    assert 5e-4 < error(y.detach().float().numpy(), exact.detach().numpy()) < most
+    if (w_shape[0] // options.get("groups", 1)) % 2 == 0:
+        assert 5e-4 < error(given[0].grad.float().numpy(), exact_x.grad.numpy()) < most
+        assert products < 9 * np.prod(dy.shape) * w_shape[3]
+
+
+@needs_instruction
+@pytest.mark.parametrize("algorithm", ["winograd_words", "winograd", "winograd4", "images", "positions"])
+@pytest.mark.parametrize("slope", [None, 0.0, 0.1])
+def test_images_of_halves_with_all_that_follows(algorithm: str, slope: float | None) -> None:
+    """Read, added and written as they lie: one rounding, of the float32 result that their numbers have."""
+    x, w, b, r = draw((4, 7, 9, 18), (20, 3, 3, 18), (20,), (4, 7, 9, 20))
+    x, w, b, r = (rounded(one).astype(np.float32) for one in (x, w, b, r))
+    options: dict[str, Any] = {"padding": 1, "negative_slope": slope or 0.0}
+    options["activation"] = None if slope is None else "leaky_relu"
+
+    def result(dtype: Any) -> Array:
+        given = lying(x, dtype), alpha.tensor(w).to(dtype), alpha.tensor(b).to(dtype)
+        with alpha.no_grad(), planner.use(algorithm):
+            y = F.conv2d(*given, residual=lying(r, dtype), **options)
+        assert y.dtype == dtype
+        return y.float().numpy()
+
+    try:
+        alpha.set_float32_precision("medium" if algorithm not in ("winograd", "winograd4") else "highest")
+        np.testing.assert_array_equal(result(alpha.bfloat16), rounded(result(alpha.float32)))
+    finally:
+        alpha.set_float32_precision("highest")
+
+
+@needs_instruction
+@pytest.mark.parametrize("algorithm", ["winograd_words", "winograd4", "images"])
+def test_gradients_of_halves_are_added_to_what_is_there(algorithm: str, cpu_engine: CPUEngine) -> None:
+    w, dy, before = draw((6, 3, 3, 10), (3, 8, 8, 6), (3, 8, 8, 10))
+    geometry = Geometry.make((8, 8), (3, 3), padding=(1, 1))
+    found = []
+    for place in (True, False):
+        total = lying(before, alpha.bfloat16)
+        if not place:  # not as results lie
+            total = alpha.tensor(before).to(alpha.bfloat16)
+        with planner.use(algorithm):
+            given = lying(dy, alpha.bfloat16), alpha.tensor(w).to(alpha.bfloat16)
+            result = cpu_engine.conv2d_input_grad(*given, geometry, 1, accumulate=total)
+        assert result is total
+        found.append(result.float().numpy())
+    exact_x = alpha.tensor(np.zeros(before.shape), requires_grad=True)
+    F.conv2d(exact_x, alpha.tensor(rounded(w)), padding=1).backward(alpha.tensor(rounded(dy)))
+    assert exact_x.grad is not None
+    for one in found:
+        assert error(one, exact_x.grad.numpy() + rounded(before)) < 5e-3
+
+
+@needs_instruction
+def test_a_nan_reaches_what_reads_it_and_no_more_than_its_tiles() -> None:
+    x, w = draw((2, 12, 12, 4), (4, 3, 3, 4))
+    x[1, 5, 6, 2] = np.nan
+    with planner.use("winograd_words"):
+        y = F.conv2d(lying(x, alpha.bfloat16), alpha.tensor(w).to(alpha.bfloat16), padding=1).float().numpy()
+    assert np.isnan(y[1, 4:7, 5:8]).all() and np.isfinite(y[0]).all()
+    assert np.isfinite(y[1, :3]).all() and np.isfinite(y[1, 8:]).all()
+
+
+@needs_instruction
+def test_winograds_rounded_filters_are_kept_until_they_change() -> None:
+    conv = nn.Conv2d(8, 8, 3, padding=1, bias=False).to(alpha.bfloat16)
+    x = alpha.randn(4, 6, 6, 8).to(alpha.bfloat16)
+    with planner.use("winograd_words"), alpha.no_grad():
+        first = conv(x)
+        np.testing.assert_array_equal(conv(x).float().numpy(), first.float().numpy())
+        conv.weight.mul_(2.0)
+        np.testing.assert_array_equal(conv(x).float().numpy(), 2 * first.float().numpy())
+
+
+def test_feedback_takes_a_fifth_of_the_error() -> None:
+    """By the definition, in float64: the products' root mean square error with shares of errors and without."""
+    rng = np.random.default_rng(0)
+    form = FORMS[2][True, 3, 1, 0]
+    b, g, a = (np.array(matrix) for matrix in (form.b, form.g, form.a))
+    d, w = rng.standard_normal((20, 200, 4, 4)), rng.standard_normal((30, 200, 3, 3))
+
+    def result(v: Array, u: Array) -> Array:
+        products: Array = a @ np.einsum("tcij,ocij->toij", v, u) @ a.T
+        return products
+
+    v, u, found = b @ d @ b.T, g @ w @ g.T, []
+    for feedback in (FEEDBACK_OF_TWO, Feedback(((0,) * 4,) * 4, ((0,) * 4,) * 4)):
+        rounded_both = fed_back(v, feedback.of_inputs), fed_back(u, feedback.of_filters)
+        found.append(error(result(*rounded_both), result(v, u)))
+    assert found[0] < MOST_ERROR < 3.7e-3 < found[1] and 0.78 < found[0] / found[1] < 0.87, found
+
+
+def fed_back(values: Array, shares: Matrix) -> Array:
+    """The last two axes' places rounded, those without shares first."""
+    share, made = np.array(shares), np.zeros_like(values)
+    first = [not row.any() for row in share]
+    for stage in ((True, True), (True, False), (False, True), (False, False)):
+        for i, j in itertools.product(range(4), repeat=2):
+            if (first[i], first[j]) == stage:
+                errors = made - values
+                along_rows = np.einsum("k,...k->...", share[i], errors[..., :, j])
+                along_columns = np.einsum("k,...k->...", share[j], errors[..., i, :])
+                both = np.einsum("k,n,...kn->...", share[i], share[j], errors)
+                made[..., i, j] = rounded(values[..., i, j] + along_rows + along_columns - both)
+    return made
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------

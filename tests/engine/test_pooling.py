@@ -279,3 +279,34 @@ def test_wrong_arguments_say_so(
     with pytest.raises(error, match=message) as caught:
         call(image(engine, np.zeros((2, 4, 5, 3), np.float32)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", [alpha.bfloat16, alpha.float16])
+@pytest.mark.parametrize(
+    ("shape", "window"), [((2, 9, 7, 5), (3, 2, 1)), ((3, 8, 8, 64), (2, 2, 0)), ((1, 5, 6, 17), (3, 1, 1))]
+)
+def test_maxima_of_halves_are_those_of_their_numbers(
+    shape: tuple[int, ...], window: tuple[int, int, int], dtype: Any, engine: Engine
+) -> None:
+    """Of equal ones the same is chosen; sums of gradients are float32, and rounded once, but for NumPy's."""
+    rng = np.random.default_rng(0)
+    numbers = (np.round(4 * rng.standard_normal(shape)) / 4).astype(np.float32)
+    x = alpha.tensor(numbers, engine=engine)
+    given = x.detach().requires_grad_(), x.to(dtype).requires_grad_()
+    results = [F.max_pool2d(one, *window) for one in given]
+    assert results[1].dtype == dtype
+    np.testing.assert_array_equal(results[1].detach().float().numpy(), results[0].detach().numpy())
+    dy = alpha.tensor(rng.standard_normal(results[0].shape).astype(np.float32), engine=engine).to(dtype)
+    results[0].backward(dy.float())
+    results[1].backward(dy)
+    assert given[0].grad is not None and given[1].grad is not None and given[1].grad.dtype == dtype
+    error = 2.0**-7 if engine.name == "numpy" else 0.0
+    np.testing.assert_allclose(given[1].grad.float().numpy(), given[0].grad.to(dtype).float().numpy(), error, 4 * error)
+
+
+def test_a_nan_among_halves_is_the_largest(engine: Engine) -> None:
+    numbers = np.zeros((1, 4, 4, 40), np.float32)
+    numbers[0, 1, 1, ::3] = np.nan
+    y = F.max_pool2d(alpha.tensor(numbers, engine=engine).to(alpha.bfloat16), 2).float().numpy()
+    np.testing.assert_array_equal(np.isnan(y[0, 0, 0]), np.arange(40) % 3 == 0)
+    assert np.isfinite(y[0, 1]).all()

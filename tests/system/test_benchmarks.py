@@ -277,15 +277,16 @@ def test_the_sweep_judges_neighbours(tmp_path: Path) -> None:
 # -- inference -------------------------------------------------------------------------------------------------------
 
 RUNTIME = importlib.util.find_spec("onnxruntime") is not None and importlib.util.find_spec("onnx") is not None
+OPENVINO = importlib.util.find_spec("openvino") is not None and importlib.util.find_spec("onnx") is not None
 
 
-def check_inference(result: Result, printed: str, opponent: str, names: int) -> None:
+def check_inference(result: Result, printed: str, opponent: str, names: int, largest: float = 1e-4) -> None:
     (row,) = result["rows"]
     others = {name: times for name, times in row["times_ms"].items() if name.startswith(opponent)}
     assert len(others) == names
     assert row[f"{opponent}_ms"] == min(statistics.median(times) for times in others.values())
     assert row[f"{opponent}_ratio"] == row[f"{opponent}_ms"] / row["alpha_ms"]
-    assert set(row["differences"]) == set(others) and max(row["differences"].values()) < 1e-4
+    assert set(row["differences"]) == set(others) and max(row["differences"].values()) < largest
     assert f"times as fast as {opponent}" in printed
 
 
@@ -296,6 +297,14 @@ SMALL = ("--suite", "inference", "--batch-size", "2", "--image-size", "32", "--r
 def test_inference_beside_onnx_runtime(tmp_path: Path) -> None:
     result, printed = run("benchmarks.operators", tmp_path / "r.json", *SMALL, "--against", "onnxruntime")
     check_inference(result, printed, "onnxruntime", 1)
+
+
+@pytest.mark.skipif(not OPENVINO, reason="OpenVINO is not installed")
+@pytest.mark.parametrize(("precision", "largest"), [("highest", 1e-4), ("bf16", 5e-2)])
+def test_inference_beside_openvino(precision: str, largest: float, tmp_path: Path) -> None:
+    arguments = (*SMALL, "--against", "openvino", "--precision", precision)
+    result, printed = run("benchmarks.operators", tmp_path / "r.json", *arguments)
+    check_inference(result, printed, "openvino", 1, largest)
 
 
 @needs_torch
@@ -315,7 +324,13 @@ def test_what_does_not_go_with_a_suite_is_refused(capsys: pytest.CaptureFixture[
         (["--suite", "resnet18", "--axes", "map"], "expected --axes with --suite sweep, got suite resnet18"),
         (["--suite", "sweep", "--engine", "cu32"], "expected --engine cpu with --suite sweep"),
         (["--suite", "sweep", "--against", "all"], "expected --against torch or none with --suite sweep"),
+        (["--suite", "sweep", "--against", "openvino"], "expected --against torch or none with --suite sweep"),
         (["--image-size", "64"], "expected --image-size with --suite inference"),
+        (["--precision", "bf16"], "expected --precision bf16 with --suite inference, got suite resnet18"),
+        (
+            ["--suite", "inference", "--precision", "bf16", "--against", "onnxruntime"],
+            "expected --against torch, openvino or none with --precision bf16, got onnxruntime",
+        ),
     ):
         assert operators.main(arguments) == 1
         error = capsys.readouterr().err

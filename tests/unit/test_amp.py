@@ -278,6 +278,30 @@ def test_a_parameters_cast_is_made_once() -> None:
         assert not casts.THREAD.kept
 
 
+def test_inference_keeps_casts_until_the_parameter_changes() -> None:
+    net = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Conv2d(5, 4, 1, bias=False))
+    x, weight = alpha.randn(2, 3, 3, 6), net[0].weight
+
+    def result(block: Any) -> np.ndarray[Any, Any]:
+        with block(), alpha.autocast(alpha.bfloat16):
+            y = net(x)
+        assert y.dtype == alpha.bfloat16 and y.requires_grad == (block is contextlib.nullcontext)
+        found: np.ndarray[Any, Any] = y.detach().float().numpy()
+        return found
+
+    first = result(alpha.no_grad)
+    kept = [value for key, value in weight.storage.cache.items() if key[0] == "cast"]
+    assert len(kept) == 1 and kept[0][1].dtype == alpha.bfloat16
+    np.testing.assert_array_equal(result(alpha.no_grad), first)
+    assert [value for key, value in weight.storage.cache.items() if key[0] == "cast"] == kept
+    with alpha.no_grad():
+        weight.mul_(2.0)
+        net[0].bias.mul_(2.0)
+    np.testing.assert_array_equal(result(alpha.no_grad), 2 * first)
+    np.testing.assert_array_equal(result(contextlib.nullcontext), 2 * first)  # training drops it
+    assert not [key for key in weight.storage.cache if key[0] == "cast"]
+
+
 def test_a_checkpoint_casts_in_backward_too() -> None:
     layer, x, given = nn.Linear(3, 3), alpha.randn(2, 3), []
 

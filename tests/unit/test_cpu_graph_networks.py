@@ -301,6 +301,47 @@ class TestInference:
             calls.append(sum(getattr(part, "_count", 0) for part in plan.recorded[0].recording._parts))
         assert calls[0] < 0.7 * calls[1], calls
 
+    @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+    def test_nor_do_those_of_a_step_that_turns_gradients_off_itself(self, precision: str) -> None:
+        net, counts = self.net(), []
+        x = images(3, 32)(0)[0]
+
+        def step(x: alpha.Tensor) -> Any:
+            with alpha.no_grad(), alpha.autocast(alpha.bfloat16, enabled=precision == "bfloat16"):
+                return net(x)
+
+        for recorded in (False, True):
+            graphed = alpha.graph(step)
+            with alpha.set_grad_enabled(recorded):
+                found = [np.array(graphed(x).float()) for _ in range(4)]
+                np.testing.assert_array_equal(found[-1], np.array(step(x).float()))
+            (plan,) = graphed._plans.values()
+            counts.append(sum(getattr(part, "_count", 0) for part in plan.recorded[0].recording._parts))
+        assert counts[0] == counts[1]
+        with alpha.no_grad():
+            net.conv1.weight.mul_(1.5)
+        np.testing.assert_array_equal(np.array(graphed(x).float()), np.array(step(x).float()))
+
+    def test_a_step_that_trains_and_then_looks_at_its_work(self) -> None:
+        """What it keeps of weights is of those that it has just written."""
+        found = []
+        for wrap in (lambda step: step, alpha.graph):
+            net = self.net()
+            optimizer = optim.SGD(net.parameters(), lr=0.1)
+
+            def step(x: alpha.Tensor, net: Any = net, optimizer: Any = optimizer) -> Any:
+                optimizer.zero_grad()
+                loss = (net.eval()(x) ** 2).mean()
+                loss.backward()
+                optimizer.step()
+                with alpha.no_grad():
+                    return net(x)
+
+            graphed = wrap(step)
+            found.append([np.array(graphed(images(3, 32)(0)[0])) for _ in range(9)])
+        for ours, right in zip(*found, strict=True):
+            np.testing.assert_allclose(ours, right, rtol=1e-3, atol=1e-5)
+
     def test_a_step_that_writes_to_its_weights_is_captured_too(self) -> None:
         found = []
         for wrap in (lambda step: step, alpha.graph):

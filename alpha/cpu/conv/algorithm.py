@@ -61,9 +61,13 @@ class Algorithm(algorithm.Algorithm[Problem]):
     Attributes:
         of_pairs: whether it computes with words of two bfloat16 too: it moves numbers, and the micro-kernel alone
             multiplies and adds.
+        rounds: whether it makes factors of bfloat16 itself, of problems that ask for that alone.
+        reads_halves: whether images of bfloat16 are read and written as they lie in memory, and filters are read so.
     """
 
     of_pairs: ClassVar[bool] = False
+    rounds: ClassVar[bool] = False
+    reads_halves: ClassVar[bool] = False
 
     def suits(self, problem: Problem) -> bool:
         """Whether it may be the cheapest for a problem that it serves."""

@@ -12,7 +12,7 @@ from alpha.cpu.conv.panels import Panels
 from alpha.cpu.conv.positions import Positions
 from alpha.cpu.conv.tap_rows import TapRows
 from alpha.cpu.conv.taps import Taps
-from alpha.cpu.conv.winograd import Winograd
+from alpha.cpu.conv.winograd import Winograd, WinogradOfWords
 from alpha.cpu.conv.winograd_gradient import WinogradGradient
 
 ALGORITHMS: list[Algorithm] = [
@@ -26,6 +26,7 @@ ALGORITHMS: list[Algorithm] = [
     Winograd("winograd", 2),
     Winograd("winograd3", 3),
     Winograd("winograd4", 4),
+    WinogradOfWords("winograd_words", 2),
     WinogradGradient("winograd", 2),
     WinogradGradient("winograd3", 3),
     WinogradGradient("winograd4", 4),

@@ -43,13 +43,14 @@ def kept(
 
     Inference keeps packed filters with the filters' storage, and packs once. Training changes filters before their next
     use, so nothing is kept, but where several passes go through the same filters (``alpha.repeated``). Captured steps
-    without gradients use what is kept until the filters are written to. Nothing is kept where a NumPy array shares the
-    storage, and may change it unnoticed, nor of filters that are not ``reused``: an activation that is multiplied once
-    would take twice its memory while it lives. ``dtype``: of what is packed, if it is another one.
+    use what is kept where they record no gradients, until the filters are written to. Nothing is kept where a NumPy
+    array shares the storage, and may change it unnoticed, nor of filters that are not ``reused``: an activation that is
+    multiplied once would take twice its memory while it lives. ``dtype``: of what is packed, if it is another one.
     """
     key = ("packed", how, w.offset, w.shape, w.strides, shape)
     found: tuple[int, Tensor] | None = w.storage.cache.pop(key, None)
-    is_kept = not w.storage.exported and steps.keeps((w,))
+    may_keep = steps.keeps((w,)) if is_inference() else not steps.is_watched()
+    is_kept = may_keep and not w.storage.exported
     if found is not None and found[0] == w.version and is_kept:
         packed = found[1]
         steps.hold(packed)

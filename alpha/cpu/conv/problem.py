@@ -21,9 +21,11 @@ class Problem(shared.Problem):
 
     Attributes:
         are_pairs: whether what is summed over (channels; images of a filter gradient) comes in words of two bfloat16.
+        rounds: whether an algorithm is to make factors of bfloat16 itself.
     """
 
     are_pairs: bool = False
+    rounds: bool = False
 
     def __hash__(self) -> int:
         return self._hash

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -17,6 +18,8 @@ from alpha.cpu.compile import compiled
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.vectors import I64, every, integer, upper_half
+
+WORD = np.dtype(np.int32)
 
 TASK_ROWS = 32
 """Rows per task, where these are long."""

@@ -1,6 +1,6 @@
 """Kernels of pooling, but for means (``alpha.cpu.loops.windows``, which tells what a plan has).
 
-The images may lie in any order as long as their channels are dense.
+The images may lie in any order as long as their channels are dense. Those of bfloat16 are float32 in between.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ from numba.extending import intrinsic
 from alpha.cpu.isa import ISA
 from alpha.cpu.jobs import JobKernel
 from alpha.cpu.kernels.records import get, next_task
-from alpha.cpu.kernels.vectors import I32, I64, Vectors, integer
+from alpha.cpu.kernels.vectors import I32, I64, Images, Vectors, integer
 from alpha.cpu.loops.pixels import PixelPlan
 from alpha.cpu.loops.windows import COUNT, SOURCE, TAP, Windows
 
 VECTORS = 4
 """Vectors of numbers that are worked on at once."""
 
-ISA_BYTES = ISA.bytes
-
-TAG, TAG_BYTES = np.float32(0), 4
-"""A 0 of the numbers' type, and its bytes: each kernel has its own."""
+TAG, TAG_BYTES, LANES = np.float32(0), 4, ISA.lanes(4)
+"""A 0 of the numbers' type, or a uint16 for bfloat16, its bytes, and a vector's numbers: each kernel has its own."""
 
 
 WORD = PixelPlan(*range(len(PixelPlan._fields)))
@@ -41,7 +39,9 @@ class _Window:
     def __init__(self, builder: Any, tag: Any, count: int, arguments: Any) -> None:
         """``count``: of vectors."""
         self.builder, self.count = builder, count
-        self.vectors = Vectors(builder, tag)
+        self.vectors = Vectors(builder, types.float32 if isinstance(tag, types.Integer) else tag)
+        self.images = Images(self.vectors, tag)
+        self.step = self.vectors.lanes * self.images.item
         self.chosen = ir.VectorType(I32, self.vectors.lanes)
         (_, self.read, self.rows, self.row_step, self.columns, self.column_step, self.write, self.left, self.tap,
          self.row_tap, self.column_tap, self.taps, self.taps_row, self.taps_column) = arguments  # fmt: skip
@@ -67,17 +67,17 @@ class _Window:
 
     def load(self, address: Any, v: int) -> Any:
         """The element's numbers of a vector."""
-        return self.vectors.load(self.builder.add(address, integer(v * ISA_BYTES)))
+        return self.images.load(self.builder.add(address, integer(v * self.step)))
 
     def store(self, values: list[Any]) -> None:
         """Writes the results, of the last vector as many as are left."""
         for v, slot in enumerate(values):
-            at = self.builder.add(self.write, integer(v * ISA_BYTES))
+            at = self.builder.add(self.write, integer(v * self.step))
             value = self.builder.load(slot)
             if self.count > 1:
-                self.vectors.store(value, at)
+                self.images.store(value, at)
             else:
-                self.vectors.store_first(value, at, self.left)
+                self.images.store_first(value, at, self.left)
 
     def spread_tap(self, row: Any, column: Any) -> Any:
         """A vector of the tap of a pair."""
@@ -203,7 +203,7 @@ IS_CHOICE, OF_SIZES = False, False
 def _pool(share, job):  # type: ignore[no-untyped-def]
     """Computes the result of a plan. The job's words: the plan, what is read, what is written, the taps."""
     plan, x, out, chosen = get(job, 0), get(job, 1), get(job, 2), get(job, 3)
-    item, lanes = TAG_BYTES, ISA_BYTES // TAG_BYTES
+    item, lanes = TAG_BYTES, LANES
     height, width, length = get(plan, WORD.height), get(plan, WORD.width), get(plan, WORD.length)
     rows, columns, piece = get(plan, WINDOW.rows), get(plan, WINDOW.columns), get(plan, WORD.piece)
     row_pair, column_pair = get(plan, WINDOW.row_pair), get(plan, WINDOW.column_pair)
@@ -262,18 +262,19 @@ def _pool(share, job):  # type: ignore[no-untyped-def]
         task = next_task(share, task, tasks)
 
 
-def _kernels(name: str, **names: bool) -> dict[int, JobKernel]:
-    """The kernel for float32 and for float64, by their bytes."""
+def _kernels(name: str, of_halves: bool = False, **names: bool) -> dict[int, JobKernel]:
+    """The kernel for float32, for float64 and, if asked, for bfloat16, by their bytes."""
     wide, one = _emitter(name, VECTORS), _emitter(name, 1)
-    return {
-        tag.itemsize: JobKernel(
-            _pool, f"pool_{name}_{tag.itemsize}", TAG=tag, TAG_BYTES=tag.itemsize, WIDE=wide, ONE=one, **names
-        )
-        for tag in (np.float32(0), np.float64(0))
-    }
+    tags: list[Any] = [np.float32(0), np.float64(0), *([np.uint16(0)] if of_halves else [])]
+    kernels = {}
+    for tag in tags:
+        item, title = tag.itemsize, f"pool_{name}_{tag.itemsize}"
+        constants = {"TAG": tag, "TAG_BYTES": item, "LANES": ISA.lanes(max(4, item)), "WIDE": wide, "ONE": one}
+        kernels[item] = JobKernel(_pool, title, **constants, **names)
+    return kernels
 
 
 means_of_sizes = _kernels("shares", OF_SIZES=True)
-maxima = _kernels("maxima")
-choices = _kernels("choices", IS_CHOICE=True)
-gradients = _kernels("gradients")
+maxima = _kernels("maxima", of_halves=True)
+choices = _kernels("choices", of_halves=True, IS_CHOICE=True)
+gradients = _kernels("gradients", of_halves=True)

@@ -147,6 +147,21 @@ class Vectors:
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
 
+    def factor(self, value: Any) -> Any:
+        """The bits of float32 numbers rounded to bfloat16, by the instruction that goes with ``fma`` of words.
+
+        Both take what is too small for a normal number as 0.
+        """
+        halves = ir.VectorType(_BFloat(), self.lanes)
+        name, kind = "llvm.x86.avx512bf16.cvtneps2bf16.512", ir.FunctionType(halves, [self.vector])
+        rounded = self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [value])
+        return self.builder.bitcast(rounded, ir.VectorType(ir.IntType(16), self.lanes))
+
+    def of_factor(self, bits: Any) -> Any:
+        """The float32 numbers that bits of bfloat16 stand for."""
+        wide = ir.VectorType(I32, self.lanes)
+        return self.builder.bitcast(self.builder.shl(self.builder.zext(bits, wide), every(wide, 16)), self.vector)
+
     def total(self, value: Any) -> Any:
         """The sum of the lanes: halves are added until one lane is left."""
         lanes = self.lanes
@@ -295,6 +310,28 @@ class Images:
             mask = emit.below(left)
             store = self._masked("store", ir.VoidType(), [self._bits, at.type, I32, mask.type])
             builder.call(store, [bits, at, ir.Constant(I32, self.item), mask])
+
+    def load_first(self, address: Any, count: Any) -> Any:
+        """Loads the first ``count`` lanes, without a mask if these are all."""
+        emit, builder = self._emit, self._emit.builder
+        slot = cgutils.alloca_once(builder, emit.vector)
+        with builder.if_else(self._are_all(count), likely=True) as (then, otherwise):
+            with then:
+                builder.store(self.load(address), slot)
+            with otherwise:
+                builder.store(self.load(address, count), slot)
+        return builder.load(slot)
+
+    def store_first(self, value: Any, address: Any, count: Any) -> None:
+        """Stores the first ``count`` lanes, without a mask if these are all: masks may be slow."""
+        with self._emit.builder.if_else(self._are_all(count), likely=True) as (then, otherwise):
+            with then:
+                self.store(value, address)
+            with otherwise:
+                self.store(value, address, count)
+
+    def _are_all(self, count: Any) -> Any:
+        return self._emit.builder.icmp_signed(">=", count, integer(self._emit.lanes))
 
     @property
     def _halves(self) -> ir.Type:

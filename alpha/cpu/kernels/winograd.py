@@ -1,4 +1,7 @@
-"""Winograd's algorithm for convolutions and input gradients of float32: fewer products, after additions.
+"""Winograd's algorithm for convolutions and input gradients: fewer products, after additions.
+
+Images and results are float32 or bfloat16; sums are float32. The products' factors are float32, or bfloat16 in words of
+two (see ``pairs``): then channels come in pairs, whose number must be even.
 
 A tile of inputs d and a filter g give results A' [(G g G') * (B d B')] A; for the matrices see ``winograd_forms``.
 Summed over channels, the products at each of a tile's places are one matrix product.
@@ -7,6 +10,8 @@ Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", arX
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -21,8 +26,8 @@ from alpha.cpu.forks import compilation_lock
 from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ACTIVATE, ADD, BIAS, STORE, has, panel_product
-from alpha.cpu.kernels.vectors import I64, Vectors, integer, transpose
-from alpha.cpu.kernels.winograd_forms import FORMS, Form, Matrix, transposed
+from alpha.cpu.kernels.vectors import I64, Images, Vectors, integer, transpose
+from alpha.cpu.kernels.winograd_forms import FEEDBACK_OF_TWO, FORMS, Form, Matrix, transposed
 from alpha.cpu.signatures import COMPILERS
 
 ISA_BYTES = ISA.bytes
@@ -38,7 +43,26 @@ DEPTH = 128
 LINES = 32
 """Numbers in two cache lines: room to align a buffer, and for a vector beyond its end."""
 
+LANES = ISA.lanes(4)
+
 Int64s = Any  # np.ndarray of int64; Numba types it by the value
+
+
+class Halves(NamedTuple):
+    """Which numbers are bfloat16 in memory; the others are float32.
+
+    Attributes:
+        source: the images that are read.
+        factors: transformed inputs and filters, whose neighbouring channels are then words.
+        target: the images that are written, and the residual.
+    """
+
+    source: bool = False
+    factors: bool = False
+    target: bool = False
+
+
+PLAIN = Halves()
 
 
 class WinogradSizes(NamedTuple):
@@ -162,21 +186,31 @@ def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]
             yield i * len(matrix) + j, value
 
 
-def _input_transform(form: Form) -> Any:
+def _images(vectors: Vectors, are_halves: bool) -> Images:
+    """Loads and stores of images of float32, or of bfloat16."""
+    return Images(vectors, types.uint16 if are_halves else types.float32)
+
+
+def _input_transform(form: Form, halves: Halves) -> Any:
     """Makes a function for B d B' for ``count`` vectors: from a table of addresses to places ``step`` bytes apart."""
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def transform(_typing: Any, tag: Any, sources: Any, target: Any, step: Any, count: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             vectors, side = Vectors(builder, tag), form.inputs
+            images = _images(vectors, halves.source)
             _, sources, target, step, count = arguments
             starts = [vectors.load_address(sources, place) for place in range(side * side)]
             with cgutils.for_range(builder, count, intp=I64) as loop:
-                at = builder.mul(loop.index, integer(ISA.bytes))
-                d = [[vectors.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
-                out = builder.add(target, at)
-                for place, value in transformed_places(vectors, form.b, d):
-                    vectors.store(value, builder.add(out, builder.mul(step, integer(place))))
+                at = builder.mul(loop.index, integer(LANES * images.item))
+                d = [[images.load(builder.add(starts[side * i + j], at)) for j in range(side)] for i in range(side)]
+                out = builder.add(target, builder.mul(loop.index, integer(LANES * (2 if halves.factors else 4))))
+                values = transformed_places(vectors, form.b, d)
+                if halves.factors:
+                    values = ((place, bits) for place, bits, _ in _factors(vectors, FEEDBACK_OF_TWO.of_inputs, values))
+                for place, value in values:
+                    at = vectors.pointer(builder.add(out, builder.mul(step, integer(place))), value.type)
+                    builder.store(value, at).align = 2 if halves.factors else 4
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 4), codegen
@@ -184,7 +218,7 @@ def _input_transform(form: Form) -> Any:
     return transform
 
 
-def _result_transform(form: Form) -> Any:
+def _result_transform(form: Form, halves: Halves) -> Any:
     """A function that computes A' m A for ``count`` panels, from places ``step`` bytes apart to a table of addresses.
 
     What belongs to an address of 0 is not written. Panels follow each other at the source, and lie ``target_step``
@@ -199,6 +233,7 @@ def _result_transform(form: Form) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             vectors = Vectors(builder, tag)
+            images = _images(vectors, halves.target)
             slope, source, step, targets, target_step, count, mode, bias, residual, columns = arguments
             starts = [vectors.load_address(targets, i) for i in range(form.results**2)]
             with cgutils.for_range(builder, count, intp=I64) as loop:
@@ -207,14 +242,13 @@ def _result_transform(form: Form) -> Any:
                     offset = integer(v * ISA.bytes)
                     at = builder.add(builder.mul(loop.index, integer(ISA.vectors * ISA.bytes)), offset)
                     results = _results(vectors, form.a, builder.add(source, at), step)
-                    left = builder.sub(columns, integer(v * vectors.lanes))
+                    left, before = builder.sub(columns, integer(v * LANES)), integer(v * LANES * images.item)
+                    finish = _Finish(vectors, images, mode, slope, left)
                     for start, value in zip(starts, results, strict=True):
                         with builder.if_then(builder.icmp_signed("!=", start, integer(0))):
-                            out = builder.add(builder.add(start, moved), offset)
-                            total = _finished(
-                                vectors, value, mode, builder.add(bias, offset), builder.add(out, residual), slope, left
-                            )
-                            vectors.store_first(total, out, left)
+                            out = builder.add(builder.add(start, moved), before)
+                            total = finish.of(value, builder.add(bias, offset), builder.add(out, residual))
+                            images.store_first(total, out, left)
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 9), codegen
@@ -246,20 +280,32 @@ def _results(vectors: Vectors, matrix: Matrix, place: Any, step: Any) -> list[An
     return totals
 
 
-def _finished(vectors: Vectors, value: Any, mode: Any, bias: Any, added: Any, slope: Any, left: Any) -> Any:
-    """Emits what the mode does to a value; its operands are at ``bias`` and ``added``, ``left`` numbers of each."""
-    builder = vectors.builder
-    total = cgutils.alloca_once_value(builder, value)
-    for flag, address in ((BIAS, bias), (ADD, added)):
-        with builder.if_then(has(builder, mode, flag)):
-            builder.store(builder.fadd(builder.load(total), vectors.load_first(address, left)), total)
-    with builder.if_then(has(builder, mode, ACTIVATE)):
-        builder.store(vectors.leaky_relu(builder.load(total), vectors.spread(slope)), total)
-    return builder.load(total)
+class _Finish(NamedTuple):
+    """Emits what the mode does to results, of which ``left`` numbers are written; ``images``: a residual's loads."""
+
+    vectors: Vectors
+    images: Images
+    mode: Any
+    slope: Any
+    left: Any
+
+    def of(self, value: Any, bias: Any, added: Any) -> Any:
+        """A result, for which the operands are at ``bias`` and ``added``."""
+        vectors, builder = self.vectors, self.vectors.builder
+        total = cgutils.alloca_once_value(builder, value)
+        for flag, load, address in ((BIAS, vectors.load_first, bias), (ADD, self.images.load_first, added)):
+            with builder.if_then(has(builder, self.mode, flag)):
+                builder.store(builder.fadd(builder.load(total), load(address, self.left)), total)
+        with builder.if_then(has(builder, self.mode, ACTIVATE)):
+            builder.store(vectors.leaky_relu(builder.load(total), vectors.spread(self.slope)), total)
+        return builder.load(total)
 
 
-def _filter_transform(form: Form) -> Any:
-    """A function that computes G g G' for ``count`` vectors: from taps ``tap`` to places ``step`` bytes apart."""
+def _filter_transform(form: Form, halves: Halves) -> Any:
+    """A function that computes G g G' for ``count`` vectors: from taps ``tap`` to places ``step`` bytes apart.
+
+    Factors of bfloat16 are rounded, and written as float32.
+    """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def transform(_typing: Any, tag: Any, source: Any, tap: Any, target: Any, step: Any, count: Any) -> Any:
@@ -276,13 +322,43 @@ def _filter_transform(form: Form) -> Any:
                         g[-1].append(vectors.load(place))
                         place = builder.add(place, tap)
                 out = builder.add(target, at)
-                for index, value in transformed_places(vectors, form.g, g):
+                values = transformed_places(vectors, form.g, g)
+                if halves.factors:
+                    rounded = _factors(vectors, FEEDBACK_OF_TWO.of_filters, values)
+                    values = ((place, value) for place, _, value in rounded)
+                for index, value in values:
                     vectors.store(value, builder.add(out, builder.mul(step, integer(index))))
             return context.get_dummy_value()
 
         return types.void(tag, *[types.int64] * 5), codegen
 
     return transform
+
+
+def _factors(vectors: Vectors, shares: Matrix, values: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any, Any]]:
+    """Emits the rounding of a tile's places to bfloat16, with feedback; yields places, bits, and float32 numbers.
+
+    ``shares``: those of ``Feedback`` along both axes. A place's errors are what it is off by in the end.
+    """
+    builder, side = vectors.builder, len(shares)
+    exact, errors = dict(values), dict[int, Any]()
+    takes = [[k for k, share in enumerate(row) if share] for row in shares]
+    for i, j in sorted(
+        itertools.product(range(side), repeat=2), key=lambda at: bool(takes[at[0]]) + bool(takes[at[1]])
+    ):
+        shifts = [(shares[i][k], errors[side * k + j]) for k in takes[i]]
+        shifts += [(shares[j][k], errors[side * i + k]) for k in takes[j]]
+        shifts += [(-shares[i][k] * shares[j][n], errors[side * k + n]) for k in takes[i] for n in takes[j]]
+        value = exact[side * i + j]
+        wanted = value
+        for factors in {abs(share) for share, _ in shifts}:
+            some = [(math.copysign(1, share), error) for share, error in shifts if abs(share) == factors]
+            total = _combination(vectors, [sign for sign, _ in some], [error for _, error in some])
+            wanted = builder.fadd(wanted, builder.fmul(vectors.constant(factors), total))
+        bits = vectors.factor(wanted)
+        rounded = vectors.of_factor(bits)
+        errors[side * i + j] = builder.fsub(rounded, value)
+        yield side * i + j, bits, rounded
 
 
 # -- a form's functions ----------------------------------------------------------------------------------------------
@@ -299,6 +375,10 @@ class Transforms(NamedTuple):
     of_input: int
     of_result: int
     of_filters: int
+    factor: int
+    """Bytes of a transformed number that is multiplied."""
+    item: int
+    """Bytes of a number that is written."""
 
 
 def _of_input(sources, target, step, count):  # type: ignore[no-untyped-def]
@@ -318,38 +398,62 @@ def _of_filters(source, tap, target, step, count):  # type: ignore[no-untyped-de
 
 
 @lru_cache
-def _compiled(form: Form) -> tuple[Transforms, list[Any]]:
-    """A form's ``Transforms``, and the functions, which must live as long as their addresses are used."""
-    parts = (
-        (_of_input, 4 * ["int64"], _input_transform),
-        (_of_result, ["float32", *9 * ["int64"]], _result_transform),
-        (_of_filters, 5 * ["int64"], _filter_transform),
-    )
-    functions = [
-        called(function, f"void({', '.join(kinds)})", f"{function.__name__}_{form.name}", transform=make(form))
-        for function, kinds, make in parts
-    ]
-    addresses = [function.address for function in functions]
-    return Transforms(form.inputs, form.results, len(form.b), form.taps, *addresses), functions
+def _of_form(name: str, form: Form, halves: Halves) -> Any:
+    """A form's function of a name; it must live as long as its address is used."""
+    function, kinds, make = _FUNCTIONS[name]
+    signature = f"void({', '.join(kinds)})"
+    return called(function, signature, _full_name(name, form, halves), transform=make(form, halves))
 
 
-def transforms(form: Form) -> Transforms:
+_FUNCTIONS: dict[str, tuple[Callable[..., None], list[str], Callable[[Form, Halves], Any]]] = {
+    "_of_input": (_of_input, 4 * ["int64"], _input_transform),
+    "_of_result": (_of_result, ["float32", *9 * ["int64"]], _result_transform),
+    "_of_filters": (_of_filters, 5 * ["int64"], _filter_transform),
+}
+_USED = {"_of_input": (True, True, False), "_of_result": (False, False, True), "_of_filters": (False, True, False)}
+"""Which of the fields of ``Halves`` a function is made for."""
+
+
+def _full_name(name: str, form: Form, halves: Halves) -> str:
+    marks = "".join([field[0] for field, is_half in halves._asdict().items() if is_half])
+    return "_".join([name, form.name, *([marks] if marks else [])])
+
+
+def _for(name: str, halves: Halves) -> Halves:
+    """What of it a function is made for."""
+    return Halves(*[used and one for used, one in zip(_USED[name], halves, strict=True)])
+
+
+@lru_cache
+def _compiled(form: Form, halves: Halves) -> Transforms:
+    addresses = [_of_form(name, form, _for(name, halves)).address for name in _FUNCTIONS]
+    items = [2 if is_half else 4 for is_half in halves[1:]]
+    return Transforms(form.inputs, form.results, len(form.b), form.taps, *addresses, *items)
+
+
+def transforms(form: Form, halves: Halves = PLAIN) -> Transforms:
     """A form's ``Transforms``; the first call compiles its functions.
 
     One thread at a time: if two compiled them at once, one would get addresses of functions that are then freed.
     """
     with _compiling:
-        return _compiled(form)[0]
+        return _compiled(form, halves)
 
 
-def _compiler(form: Form) -> Callable[[Any], object]:
-    """What compiles each of a form's functions, whatever their signatures."""
-    return lambda _signature: transforms(form)
+def _compiler(name: str, form: Form, halves: Halves) -> Callable[[Any], object]:
+    """What compiles one of a form's functions, whatever its signature."""
+
+    def compile_one(_signature: Any) -> object:
+        with _compiling:
+            return _of_form(name, form, halves)
+
+    return compile_one
 
 
 for _form in (form for forms in FORMS.values() for form in forms.values()):
-    for _function in (_of_input, _of_result, _of_filters):
-        COMPILERS[f"{__name__}.{_function.__name__}_{_form.name}"] = _compiler(_form)
+    for _name in _FUNCTIONS:
+        for _made_for in {_for(_name, Halves(*one)) for one in itertools.product((False, True), repeat=3)}:
+            COMPILERS[f"{__name__}.{_full_name(_name, _form, _made_for)}"] = _compiler(_name, _form, _made_for)
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------------
@@ -357,27 +461,29 @@ for _form in (form for forms in FORMS.values() for form in forms.values()):
 
 @compiled
 def winograd(  # type: ignore[no-untyped-def]
-    share, tag, form, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
+    share, tag, slope, form, rows_from, rows_to, columns_from, columns_to, sizes, x, w, y, mode, bias, residual
 ):
     """Computes a convolution or an input gradient by a form's matrices.
 
-    A task is some tiles and a chunk of images, whose pixels must follow each other in memory. ``rows_from[t]`` are the
-    offsets of tile row t's source rows, ``rows_to[t]`` of its target rows; -1 where there is none. Returns how many
-    products it computed.
+    The type of ``tag`` is the factors': float32's, or that of words, int32. A task is some tiles and a chunk of images,
+    whose pixels must follow each other in memory. ``rows_from[t]`` are the offsets of tile row t's source rows,
+    ``rows_to[t]`` of its target rows; -1 where there is none. Returns how many products it computed.
     """
     chunks = (sizes.images + sizes.chunk - 1) // sizes.chunk
     tiles = rows_to.shape[0] * sizes.tile_columns
     tasks = (tiles + sizes.tiles - 1) // sizes.tiles * chunks
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     most = sizes.tiles * sizes.chunk
-    pixel = sizes.groups * sizes.depth * 4
+    numbers = sizes.groups * sizes.depth
+    pixel = numbers * form.factor
+    terms = sizes.depth * form.factor // 4
     panel_row = sizes.panel * 4
-    place_bytes = sizes.depth * panel_row
+    place_bytes = terms * panel_row
     places = form.places * form.places
     done = 0
     transformed = np.empty(places * (most * pixel // 4 + LINES) + LINES, np.float32)
     products = np.empty(places * most * sizes.panel + LINES, np.float32)
-    nothing = np.zeros(sizes.chunk * pixel // 4 + sizes.panel, np.float32)
+    nothing = np.zeros(sizes.chunk * numbers + sizes.panel, np.float32)
     sources = np.empty(form.inputs * form.inputs, np.int64)
     targets = np.empty(form.results * form.results, np.int64)
     no_offset = np.zeros(1, np.int64)
@@ -394,7 +500,7 @@ def winograd(  # type: ignore[no-untyped-def]
         step = (rows * pixel + 63) // 64 * 64 + 64
         values = (transformed.ctypes.data + 63) // 64 * 64
         results = (products.ctypes.data + 63) // 64 * 64
-        vectors = (count * pixel + ISA_BYTES - 1) // ISA_BYTES
+        vectors = (count * numbers + LANES - 1) // LANES
         # A tile's last vector may write into the next tile's values, which are written after it.
         for tile in range(first_tile, last_tile):
             tile_row = tile // sizes.tile_columns
@@ -411,20 +517,20 @@ def winograd(  # type: ignore[no-untyped-def]
         for panel in range(sizes.groups * panels):
             group = panel // panels
             channel = (panel - group * panels) * sizes.panel
-            at = (group * sizes.channels + channel) * 4
+            at = group * sizes.channels + channel
             for place in range(places):
-                for k in range(0, sizes.depth, DEPTH):
+                for k in range(0, terms, DEPTH):
                     panel_product(
                         tag,
                         rows,
-                        values + place * step + (group * sizes.depth + k) * 4,
+                        values + place * step + (group * terms + k) * 4,
                         no_offset.ctypes.data,
                         w + (panel * places + place) * place_bytes + k * panel_row,
                         no_offset.ctypes.data,
                         1,
                         pixel,
                         panel_row,
-                        min(DEPTH, sizes.depth - k),
+                        min(DEPTH, terms - k),
                         results + place * rows * panel_row,
                         panel_row,
                         ADD if k else STORE,
@@ -439,20 +545,20 @@ def winograd(  # type: ignore[no-untyped-def]
                     for j in range(form.results):
                         row, column = rows_to[tile_row, i], columns_to[tile_column, j]
                         inside = row >= 0 and column >= 0
-                        target = y + first * sizes.target_image + row + column + at
+                        target = y + first * sizes.target_image + row + column + at * form.item
                         targets[form.results * i + j] = target if inside else 0
                 made = results + (tile - first_tile) * count * panel_row
                 call(
                     form.of_result,
                     (
-                        tag,
+                        slope,
                         made,
                         rows * panel_row,
                         targets.ctypes.data,
                         sizes.target_image,
                         count,
                         mode,
-                        bias + at,
+                        bias + at * 4,
                         residual,
                         sizes.channels - channel,
                     ),

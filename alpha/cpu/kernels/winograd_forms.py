@@ -102,6 +102,36 @@ class Form:
 
 
 @dataclass(frozen=True)
+class Feedback:
+    """How the errors of rounding some places along an axis are made up for at others, which are rounded after them.
+
+    An error of ``shares[i][j]`` at place i for each of place j leaves no more, or least, of it in the results.
+
+    Attributes:
+        of_inputs, of_filters: the shares, by place and place, of transformed inputs and of transformed filters.
+    """
+
+    of_inputs: Matrix
+    of_filters: Matrix
+
+
+_HALF_SUM, _NOTHING = (0, 0.5, 0.5, 0), (0, 0, 0, 0)
+
+FEEDBACK_OF_TWO = Feedback(
+    ((0, -0.5, -0.5, 0), _NOTHING, _NOTHING, (0, 0.5, -0.5, 0)), (_HALF_SUM, _NOTHING, _NOTHING, _HALF_SUM)
+)
+"""The feedback of F(2, 3), whose results are m0 + m1 + m2 and m1 - m2 - m3.
+
+Errors e of transformed inputs multiply (g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2): the first result has
+e0 + (e1 + e2) / 2 times g0, the second e3 - (e1 - e2) / 2 times -g2, and these are the only ones with e0 and e3, which
+can make them 0. Errors of transformed filters multiply (d0 - d2, d1 + d2, d2 - d1, d1 - d3): the first result has e0
+times d0 and e1 + e2 - e0 times d2, whose squares' sum is least where e0 is half of e1 + e2; likewise e3. For two axes
+the shares of both are taken one after the other. Of random factors the results' error is four fifths of what it is
+without.
+"""
+
+
+@dataclass(frozen=True)
 class _Run:
     """Taps of a filter that read neighbouring inputs; the first input and first result, and their steps."""
 

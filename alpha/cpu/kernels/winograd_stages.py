@@ -10,12 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from alpha.cpu.compile import call, compiled
-from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, STORE, panel_product
-from alpha.cpu.kernels.winograd import DEPTH
-
-ISA_BYTES = ISA.bytes
+from alpha.cpu.kernels.winograd import DEPTH, LANES
 
 
 class StageSizes(NamedTuple):
@@ -38,7 +35,7 @@ class StageSizes(NamedTuple):
 @compiled
 def inputs(share, form, rows_from, columns_from, sizes, stages, x, values):  # type: ignore[no-untyped-def]
     """Transforms inputs, to a matrix (rows, depth) for each place. A task is a tile of all images."""
-    run = stages.images * sizes.depth * 4
+    numbers = stages.images * sizes.depth
     start = x + stages.first * sizes.source_image
     nothing = np.zeros(stages.images * sizes.depth + sizes.panel, np.float32)
     sources = np.empty(form.inputs * form.inputs, np.int64)
@@ -52,22 +49,25 @@ def inputs(share, form, rows_from, columns_from, sizes, stages, x, values):  # t
             for j in range(form.inputs):
                 row, column = rows_from[tile_row, i], columns_from[tile_column, j]
                 sources[form.inputs * i + j] = start + row + column if row >= 0 and column >= 0 else nothing.ctypes.data
-        call(form.of_input, (sources.ctypes.data, values + tile * run, stages.step, run // ISA_BYTES))
+        to = values + tile * numbers * form.factor
+        call(form.of_input, (sources.ctypes.data, to, stages.step, numbers // LANES))
     return 0
 
 
 @compiled
-def products(share, tag, places, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
+def products(share, tag, form, sizes, stages, values, w, results):  # type: ignore[no-untyped-def]
     """Computes a matrix (rows, panel) for each panel and place. Returns how many products it computed.
 
-    A task is a place, some panels and some rows. Tasks of the same panels follow each other, so that the panels stay in
-    the L2 cache while one chunk of rows after another is multiplied with them.
+    The type of ``tag`` is the factors', as for ``winograd``. A task is a place, some panels and some rows. Tasks of the
+    same panels follow each other, so that the panels stay in the L2 cache while one chunk of rows after another is
+    multiplied with them.
     """
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
     groups = (panels + stages.panels - 1) // stages.panels
     chunks = (stages.rows + stages.chunk - 1) // stages.chunk
     panel_row = sizes.panel * 4
-    place_bytes = sizes.depth * panel_row
+    places, terms = form.places * form.places, sizes.depth * form.factor // 4
+    place_bytes = terms * panel_row
     no_offset = np.zeros(1, np.int64)
     done = 0
     while True:
@@ -79,18 +79,18 @@ def products(share, tag, places, sizes, stages, values, w, results):  # type: ig
         first = task % chunks * stages.chunk
         count = min(stages.chunk, stages.rows - first)
         for panel in range(first_panel, min(first_panel + stages.panels, panels)):
-            for k in range(0, sizes.depth, DEPTH):
+            for k in range(0, terms, DEPTH):
                 panel_product(
                     tag,
                     count,
-                    values + place * stages.step + (first * sizes.depth + k) * 4,
+                    values + place * stages.step + (first * terms + k) * 4,
                     no_offset.ctypes.data,
                     w + (panel * places + place) * place_bytes + k * panel_row,
                     no_offset.ctypes.data,
                     1,
-                    sizes.depth * 4,
+                    terms * 4,
                     panel_row,
-                    min(DEPTH, sizes.depth - k),
+                    min(DEPTH, terms - k),
                     results + ((panel * places + place) * stages.rows + first) * panel_row,
                     panel_row,
                     ADD if k else STORE,
@@ -104,7 +104,7 @@ def products(share, tag, places, sizes, stages, values, w, results):  # type: ig
 
 @compiled
 def results(  # type: ignore[no-untyped-def]
-    share, tag, form, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
+    share, slope, form, rows_to, columns_to, sizes, stages, products, y, mode, bias, residual
 ):
     """Transforms and finishes the results. A task is a tile of all images."""
     panels = (sizes.channels + sizes.panel - 1) // sizes.panel
@@ -123,13 +123,13 @@ def results(  # type: ignore[no-untyped-def]
             for i in range(form.results):
                 for j in range(form.results):
                     row, column = rows_to[tile_row, i], columns_to[tile_column, j]
-                    target = start + row + column + channel * 4
+                    target = start + row + column + channel * form.item
                     targets[form.results * i + j] = target if row >= 0 and column >= 0 else 0
             made = products + (panel * places * stages.rows + tile * stages.images) * panel_row
             call(
                 form.of_result,
                 (
-                    tag,
+                    slope,
                     made,
                     stages.rows * panel_row,
                     targets.ctypes.data,
