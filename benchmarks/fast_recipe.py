@@ -164,7 +164,8 @@ def summary(result: dict[str, Any]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    parser = common.make_parser(MODULE, (__doc__ or "").splitlines()[0], ("torch", "none"))
+    description = (__doc__ or "").splitlines()[0]
+    parser = common.make_parser(MODULE, description, ("torch", "none"), precisions=(*common.PRECISIONS, "bf16"))
     parser.add_argument("--data", type=Path, metavar="DIR", help="the folder with CIFAR-10")
     parser.add_argument("--dataset", choices=("cifar10", "digits"), default="cifar10", help="%(default)s")
     for name, default in (("runs", 3), ("epochs", 8), ("batch-size", 2000), ("base-width", 64)):

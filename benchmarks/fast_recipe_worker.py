@@ -10,6 +10,7 @@ import importlib
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class Recipe:
 
 def _per_cent(loader: datasets.DataLoader, answers: Callable[[alpha.Tensor], Any]) -> float:
     """Per cent of a loader's images whose answer, the largest of (N, classes), is right."""
-    right = [np.asarray(answers(x)).argmax(axis=1) == np.asarray(y) for x, y in loader]
+    right = [np.asarray(answers(x), np.float32).argmax(axis=1) == np.asarray(y) for x, y in loader]
     return 100 * float(np.concatenate(right).mean())
 
 
@@ -62,6 +63,7 @@ class Alpha(AlphaSide):
 
     def __init__(self, setup: dict[str, Any]) -> None:
         AlphaSide.__init__(self, Setup(**setup))
+        self._casts = partial(alpha.autocast, "bfloat16", enabled=self.setup.precision == "bf16")
 
     def prepare(self, options: dict[str, Any], seed: int) -> None:
         """Makes the network, its optimizers and its data."""
@@ -76,7 +78,8 @@ class Alpha(AlphaSide):
     def _step(self, x: alpha.Tensor, y: alpha.Tensor) -> float:
         recipe = self._recipe
         recipe.recipes.freeze_resting(recipe.settings, self._optimizers)
-        loss = nn.functional.cross_entropy(recipe.net(x), y, label_smoothing=recipe.settings["label_smoothing"])
+        with self._casts():
+            loss = nn.functional.cross_entropy(recipe.net(x), y, label_smoothing=recipe.settings["label_smoothing"])
         for optimizer in self._optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -88,7 +91,7 @@ class Alpha(AlphaSide):
         """Per cent of the test images, with averaged views."""
         recipe = self._recipe
         net = recipe.recipes.tested(recipe.settings, recipe.net.eval())
-        with alpha.no_grad():
+        with alpha.no_grad(), self._casts():
             return _per_cent(recipe.tested(), net)
 
 
@@ -97,6 +100,7 @@ class Torch(TorchSide):
 
     def __init__(self, setup: dict[str, Any]) -> None:
         TorchSide.__init__(self, Setup(**setup))
+        self._casts = partial(self.torch.autocast, "cpu", self.torch.bfloat16, enabled=self.setup.precision == "bf16")
 
     def prepare(self, options: dict[str, Any], seed: int, channels_last: bool) -> None:
         """Makes the network, its optimizers and its data."""
@@ -109,7 +113,8 @@ class Torch(TorchSide):
         net.load_state_dict(nn.models.to_torch(recipe.net))
         self._net = net.to(memory_format=self._format).train()
         batches = len(recipe.loader)
-        self._training = torch_airbench.Training(self._net, settings["batch_size"], batches, settings["epochs"])
+        sizes = settings["batch_size"], batches, settings["epochs"]
+        self._training = torch_airbench.Training(self._net, *sizes, self._casts)
         self._views = torch_airbench.averaged_views
 
     def _images(self, x: alpha.Tensor) -> Any:
@@ -132,7 +137,8 @@ class Torch(TorchSide):
     def accuracy(self) -> float:
         """Per cent of the test images, with averaged views."""
         net = self._net.eval()
-        return _per_cent(self._recipe.tested(), lambda x: self._views(net, self._images(x)).numpy())
+        with self._casts():
+            return _per_cent(self._recipe.tested(), lambda x: self._views(net, self._images(x)).float().numpy())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,18 @@ def _as_trained(name: str, array: Array, rng: np.random.Generator) -> Array:
 
 
 class Alpha(AlphaSide):
-    """Dragon-Alpha under no_grad() and eval()."""
+    """Dragon-Alpha under no_grad() and eval().
 
-    def __init__(self, setup: dict[str, Any]) -> None:
+    Args:
+        setup: what both sides compute with.
+        captured: whether passes are replayed by ``alpha.graph``.
+    """
+
+    def __init__(self, setup: dict[str, Any], captured: bool) -> None:
         super().__init__(Setup(**setup))
         from alpha import nn
+
+        self._captured = captured
 
         self._net = nn.models.resnet18(CLASSES, "torchvision").to(self.engine).eval()
         self._call: Callable[[], Any] | None = None
@@ -65,11 +73,11 @@ class Alpha(AlphaSide):
         x = self.engine.from_numpy(_images(batch, size, seed))
         casts = self.setup.precision == "bf16"
 
-        def call() -> Any:
+        def call(x: Any) -> Any:
             with alpha.no_grad(), alpha.autocast("bfloat16", enabled=casts):
                 return self._net(x)
 
-        self._call = call
+        self._call = partial(alpha.graph(call) if self._captured else call, x)
 
     def save(self, path: str) -> None:
         """Writes the logits."""

@@ -63,7 +63,8 @@ class Report:
             epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
             return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
         if self.kind == "fast recipe":
-            return f"The recipe fast on {settings['dataset']}, {settings['epochs']} epochs{self.place}"
+            form = " within autocast to bfloat16" if settings["precision"] == "bf16" else ""
+            return f"The recipe fast{form} on {settings['dataset']}, {settings['epochs']} epochs{self.place}"
         if self.kind == "huge2":
             return f"Generators' transposed convolutions, as HUGE2 compares them{self.place}"
         if self.kind == "segregation":

@@ -382,7 +382,9 @@ def _first_seconds(result: dict[str, Any]) -> Figure:
 
 
 def _colours(names: Sequence[str]) -> list[str]:
-    return [OURS if name == "alpha" else THIRD if name in ("onnxruntime", "openvino") else THEIRS for name in names]
+    return [
+        OURS if name.startswith("alpha") else THIRD if name in ("onnxruntime", "openvino") else THEIRS for name in names
+    ]
 
 
 def _inference(result: dict[str, Any]) -> Figure:

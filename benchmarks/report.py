@@ -165,7 +165,8 @@ def _inference(result: dict[str, Any]) -> list[str]:
             ratio, apart = f"{median / row['alpha_ms']:.2f}", f"{difference:.1g}" if difference is not None else None
             rows.append([name, row["batch"], *cells, ratio, apart, disturbance.cell(common.spread(times))])
     titles = ["", "batch", "ms", "least", "images/s", "ratio", "difference", disturbance.TITLE]
-    note = f"Difference: {result['settings']['difference']}. PyTorch: {result['settings']['torch']}."
+    settings = result["settings"]
+    note = f"Difference: {settings['difference']}. PyTorch: {settings['torch']}. Ours: {settings['alpha']}."
     return [_markdown((titles, rows)), note]
 
 

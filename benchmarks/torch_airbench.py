@@ -6,7 +6,9 @@ iteration in bfloat16, this one takes the parameter's dtype.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 try:
@@ -21,6 +23,8 @@ except ImportError as error:
 LABEL_SMOOTHING = 0.2
 FILTER_LR, BIAS_LR, HEAD_LR, DECAY = 0.24, 0.053, 8.3e-4, 2e-6
 WHITENING_EPOCHS = 3
+
+Casts = Callable[[], AbstractContextManager[object]]
 
 
 class Block(nn.Module):
@@ -89,10 +93,15 @@ def orthogonalised(x: torch.Tensor) -> torch.Tensor:
 
 
 class Training:
-    """A network's training step by step, in epochs of so many batches."""
+    """A network's training step by step, in epochs of so many batches.
 
-    def __init__(self, net: Airbench, batch_size: int, batches: int, epochs: int = 8) -> None:
-        self.net = net
+    ``casts``: makes a block in which the loss is computed.
+    """
+
+    def __init__(
+        self, net: Airbench, batch_size: int, batches: int, epochs: int = 8, casts: Casts = contextlib.nullcontext
+    ) -> None:
+        self.net, self.casts = net, casts
         trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
         self.muon = Muon([p for p in trained.values() if p.ndim == 4], FILTER_LR)
         whitening = trained.pop("whitening.bias")
@@ -114,7 +123,8 @@ class Training:
         """Forward, backward and update; the loss. Where a rate has fallen to 0, no gradient is computed any more."""
         for p in [p for group in self.sgd.param_groups if group["lr"] == 0 for p in group["params"]]:
             p.requires_grad_(False)
-        loss = functional.cross_entropy(self.net(x), y, label_smoothing=LABEL_SMOOTHING)
+        with self.casts():
+            loss = functional.cross_entropy(self.net(x), y, label_smoothing=LABEL_SMOOTHING)
         for optimizer in (self.muon, self.sgd):
             optimizer.zero_grad()
         loss.backward()

@@ -286,6 +286,7 @@ def check_inference(result: Result, printed: str, opponent: str, names: int, lar
     assert len(others) == names
     assert row[f"{opponent}_ms"] == min(statistics.median(times) for times in others.values())
     assert row[f"{opponent}_ratio"] == row[f"{opponent}_ms"] / row["alpha_ms"]
+    assert row["alpha_ms"] == min(statistics.median(row["times_ms"][name]) for name in ("alpha", "alpha, captured"))
     assert set(row["differences"]) == set(others) and max(row["differences"].values()) < largest
     assert f"times as fast as {opponent}" in printed
 
