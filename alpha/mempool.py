@@ -405,10 +405,12 @@ class MemoryPool:
                 apart = self._undivided(size)
                 if apart is not None:
                     return apart
-            fit = self._merged_fit(size)
+            fit = self._fit(size) if size >= SMALL else self._merged_fit(size)
             if fit is None:
                 return self._grow(size)
-            block = self._cut(fit, size)
+            block = fit
+            if fit.nbytes > size and self._splits(fit, size):
+                self._split(fit, size)
         self._hits += 1
         return block
 
@@ -718,9 +720,14 @@ class MemoryPool:
             first.segment.last = first
 
     def _split(self, block: Block, size: int) -> None:
-        rest = Block(block.segment, block.address + size, block.nbytes - size)
-        self._link(rest, block.next)
-        self._link(block, rest)
+        segment, after = block.segment, block.next
+        rest = Block(segment, block.address + size, block.nbytes - size)
+        rest.previous, rest.next = block, after
+        if after is not None:
+            after.previous = rest
+        elif segment.room:
+            segment.last = rest
+        block.next = rest
         block.nbytes = size
         rest.free = True
         insort(self._free, (rest.nbytes, rest.address, rest))

@@ -61,7 +61,8 @@ class Report:
             return f"Inference of ResNet18{form} on {settings['image'][0]}x{settings['image'][1]} images{self.place}"
         if self.kind == "reproduction":
             epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
-            return f"The paper's training of {settings['model']} on {settings['dataset']}, {epochs}{self.place}"
+            form = " within autocast to bfloat16" if settings.get("precision") == "bf16" else ""
+            return f"The paper's training of {settings['model']}{form} on {settings['dataset']}, {epochs}{self.place}"
         if self.kind == "fast recipe":
             form = " within autocast to bfloat16" if settings["precision"] == "bf16" else ""
             return f"The recipe fast{form} on {settings['dataset']}, {settings['epochs']} epochs{self.place}"

@@ -8,23 +8,20 @@ from typing import Any
 import numpy as np
 
 from alpha import bands
-from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, check_sizes
+from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
 from alpha.cu32 import planner, tf32
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.conv.endings import ActivatedEnding
 from alpha.cu32.conv.problem import Call, problem_of
 from alpha.cu32.normalisation import is_aligned
 from alpha.engine import FILTER_ORDER, IMAGE_ORDER, Epilogue
-from alpha.errors import EngineError, ShapeError
+from alpha.errors import EngineError
 from alpha.geometry import Geometry
 from alpha.records import Normalised
 from alpha.tensor import Tensor
 
 MACS = {"conv2d": 0, "conv2d_input_grad": 0, "conv2d_weight_grad": 0}
 """Multiply-adds that the last call of each operator asked for: rows x taps x channels over its list of tiles."""
-
-FILTER_LIMIT = 2**30
-"""Elements of filters: kernels hold offsets in them in 32 bits."""
 
 TERMS_LIMIT = 2**30
 """Terms (output row, output column, image) of a filter gradient's sums: conv_weight*.cu count them in 32 bits, those of
@@ -49,7 +46,6 @@ class ConvolutionOperations(DeviceEngine):
         shape = (x.shape[0], *geometry.output, w.shape[0])
         plain = residual is None and slope is None
         out, adds = self._target(shape, x.dtype, accumulate if plain else None)
-        check_operands(x, out, w, geometry, groups)
         part, ending = bands.middle(geometry, True), None
         if not plain and part is None and lie_alike(out, residual):
             ending = ActivatedEnding(residual, slope)
@@ -82,7 +78,6 @@ class ConvolutionOperations(DeviceEngine):
     ) -> Tensor:
         dy, w = self._image(dy), self.dense(w, FILTER_ORDER)
         out, adds = self._target((dy.shape[0], *geometry.input, w.shape[3] * groups), dy.dtype, accumulate)
-        check_operands(out, dy, w, geometry, groups)
         part = bands.middle(geometry, False)
         if part is None:
             call = Call(dy, w, out, dense_bias(self, bias))
@@ -115,7 +110,6 @@ class ConvolutionOperations(DeviceEngine):
         """The gradient of filters, of images that are still to be normalised if ``before`` says so."""
         x, dy = self._image(x), self._image(dy)
         dw = self.empty((dy.shape[3], *geometry.filter, x.shape[3] // groups), x.dtype)
-        check_operands(x, dy, dw, geometry, groups)
         if x.shape[0] * math.prod(geometry.output) >= TERMS_LIMIT:
             x = x if before is None else self.batch_norm_again(*before, None)
             return self._weight_grad_of_pieces(x, dy, geometry, groups)
@@ -187,16 +181,6 @@ def lie_alike(x: Tensor, *others: Tensor | None) -> bool:
         one is None or (one.shape == x.shape and one.is_contiguous(IMAGE_ORDER) and is_aligned(one))
         for one in (x, *others)
     )
-
-
-def check_operands(x: Tensor, y: Tensor, w: Tensor, geometry: Geometry, groups: int) -> None:
-    """EngineError where images are not of the geometry's sizes, filters too large; ShapeError where they don't fit."""
-    check_sizes(x, y, geometry)
-    expected = (y.shape[3], *geometry.filter, x.shape[3] // groups)
-    if w.shape != expected or w.shape[0] % groups or x.shape[3] % groups:
-        raise ShapeError(f"[convolution] expected filters {expected} in {groups} groups, got {w.shape}")
-    if w.numel() >= FILTER_LIMIT:
-        raise EngineError(f"[convolution] expected fewer than {FILTER_LIMIT} elements of filters, got {w.numel()}")
 
 
 def _images(x: Tensor, first: int, most: int) -> Tensor:

@@ -9,7 +9,7 @@ from alpha import bands
 from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.cu32.conv.endings import MeasuredEnding, PastEnding
 from alpha.cu32.conv.problem import Call
-from alpha.cu32.convolution import MACS, ConvolutionOperations, check_operands, dense_bias, lie_alike
+from alpha.cu32.convolution import MACS, ConvolutionOperations, dense_bias, lie_alike
 from alpha.cu32.norm_sums import NormSumOperations
 from alpha.dtypes import is_stored
 from alpha.engine import FILTER_ORDER, IMAGE_ORDER, BatchNormState, Epilogue, RunningStatistics
@@ -80,7 +80,6 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
             return y, self.batch_norm_state(y, running, eps)
         x, w = self._image(x), self.dense(w, FILTER_ORDER)
         out = self.empty((x.shape[0], *geometry.output, w.shape[0]), x.dtype, IMAGE_ORDER)
-        check_operands(x, out, w, geometry, groups)
         state = self.empty_state(out.shape[3], True)
         ending = MeasuredEnding(running, eps, state, out.numel() // max(1, out.shape[3]))
         call = Call(x, w, out, dense_bias(self, bias), ending, before)
@@ -106,7 +105,6 @@ class NormConvolutions(ConvolutionOperations, NormSumOperations):
             return self.conv2d_input_grad(dy, w, geometry, groups, accumulate=accumulate), None
         dy, w = self._image(dy), self.dense(w, FILTER_ORDER)
         out = self.empty(x.shape, x.dtype, IMAGE_ORDER) if accumulate is None else accumulate
-        check_operands(out, dy, w, geometry, groups)
         found: NormGradients | PairGradients
         if isinstance(residual, Normalised):
             found, residual = self._empty_pair_gradients(x), self._dense_before(residual, residual.x)

@@ -12,6 +12,7 @@ import math
 import statistics
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from alpha.serialization import load_checkpoint, replacing, save_checkpoint
 
 SIDES = ("alpha", "torch")
 IMAGE_FOLDER = "imagefolder"
+PRECISIONS = ("float32", "bf16")
 Progress = dict[str, Any]
 
 
@@ -95,11 +97,13 @@ class AlphaSide:
         self.optimizer = optim.Adam(self.net.parameters(), lr=settings["lr"])
         self.batch_size, self.workers = settings["batch_size"], settings["workers"]
         self.host = None if settings["engine"] not in (None, "cpu") else from_root("benchmarks.workers").Memory()
+        self.casts = partial(alpha.autocast, "bfloat16", enabled=settings["precision"] == "bf16")
 
     def step(self, images: common.Array, labels: common.Array) -> alpha.Tensor:
         x, y = alpha.tensor(images, engine=self.engine), alpha.tensor(labels, engine=self.engine)
         self.optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(self.net(x), y)
+        with self.casts():
+            loss = nn.functional.cross_entropy(self.net(x), y)
         loss.backward()
         self.optimizer.step()
         return loss
@@ -108,7 +112,8 @@ class AlphaSide:
         self.engine.synchronize()
 
     def test(self, data: common.Images, title: str) -> float:
-        images, right = common.test(self.net, data, self.batch_size, title, self.workers)
+        with self.casts():
+            images, right = common.test(self.net, data, self.batch_size, title, self.workers)
         return 100 * float(right.sum() / images.sum())
 
     def save(self, file: Path, loader: datasets.DataLoader, progress: Progress) -> None:
@@ -146,6 +151,8 @@ class TorchSide:
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=settings["lr"], fused=True)
         self.batch_size, self.workers = settings["batch_size"], settings["workers"]
         self.host = None if cuda else from_root("benchmarks.workers").Memory()
+        halves = settings["precision"] == "bf16"
+        self.casts = partial(torch.autocast, self.device.type, torch.bfloat16, enabled=halves)
 
     def _images(self, images: common.Array) -> Any:
         x = self.torch.from_numpy(images).to(self.device).permute(0, 3, 1, 2)
@@ -154,7 +161,8 @@ class TorchSide:
     def step(self, images: common.Array, labels: common.Array) -> Any:
         y = self.torch.from_numpy(labels).to(self.device)
         self.optimizer.zero_grad()
-        loss = self.torch.nn.functional.cross_entropy(self.net(self._images(images)), y)
+        with self.casts():
+            loss = self.torch.nn.functional.cross_entropy(self.net(self._images(images)), y)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
@@ -166,7 +174,7 @@ class TorchSide:
     def test(self, data: common.Images, title: str) -> float:
         right = 0
         self.net.eval()
-        with self.torch.no_grad(), common.bar(len(data), title) as bar:
+        with self.torch.no_grad(), self.casts(), common.bar(len(data), title) as bar:
             for x, y in datasets.DataLoader(data, self.batch_size, workers=self.workers):
                 answers = self.net(self._images(np.array(x))).argmax(1).cpu().numpy()
                 right += int((answers == np.array(y)).sum())

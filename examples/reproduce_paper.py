@@ -19,7 +19,7 @@ from typing import Any
 
 import common
 import numpy as np
-from paper_sides import IMAGE_FOLDER, SIDES, Folder, from_root, make_data
+from paper_sides import IMAGE_FOLDER, PRECISIONS, SIDES, Folder, from_root, make_data
 from run_folder import find_matplotlib, save_figure
 
 import alpha
@@ -41,6 +41,7 @@ DEFAULTS: common.Settings = {
     "runs": 2,
     "batch_size": 512,
     "lr": 1e-3,
+    "precision": "float32",
     "every": 10,
     "checkpoint_every": 200,
     "against": "torch",
@@ -91,6 +92,9 @@ def make_parser() -> common.Parser:
     )
     group.add_argument("--batch-size", metavar="N", type=positive, help="(default: 512; imagefolder: 256)")
     group.add_argument("--lr", metavar="RATE", type=common.non_negative, help="Adam's (default: 0.001)")
+    group.add_argument(
+        "--precision", choices=PRECISIONS, help="bf16: both sides within autocast to bfloat16 (default: float32)"
+    )
     group.add_argument("--every", metavar="N", type=positive, help="steps from one kept loss to the next (default: 10)")
     group.add_argument("--against", choices=("torch", "none"), help="the opponent (default: torch)")
     group.add_argument("--seed", metavar="N", type=common.seed, help="the first run's (default: 0)")

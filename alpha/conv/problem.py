@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from alpha.arguments import Shape
 from alpha.errors import EngineError
 from alpha.geometry import Geometry
-from alpha.tensor import Tensor
 
 FORWARD, INPUT_GRAD, WEIGHT_GRAD = "forward", "input_grad", "weight_grad"
 
@@ -99,10 +99,9 @@ def dense_strides(size: tuple[int, int], images: int, channels: int) -> Strides:
     return channels, size[1] * images * channels, images * channels
 
 
-def check_sizes(x: Tensor, y: Tensor, geometry: Geometry) -> None:
-    """Raises EngineError unless images have the geometry's sizes, on which plans' offsets rely."""
-    if x.shape[1:3] != geometry.input or y.shape[1:3] != geometry.output or x.shape[0] != y.shape[0]:
+def check_sizes(x: Shape, y: Shape, geometry: Geometry) -> None:
+    """Raises EngineError unless images of these shapes have the geometry's sizes, on which plans' offsets rely."""
+    if x[1:3] != geometry.input or y[1:3] != geometry.output or x[0] != y[0]:
         raise EngineError(
-            f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x.shape} and "
-            f"y: {y.shape}"
+            f"[convolution] expected images of {geometry.input} and results of {geometry.output}, got x: {x} and y: {y}"
         )

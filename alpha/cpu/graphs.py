@@ -50,6 +50,7 @@ class Capture(graphs.Capture, graphs.Recording):
         self._save, self._restore = tapes.Tape(), tapes.Tape()
         self._saved: dict[Storage, Storage] = {}
         self._launches = self._effects = 0
+        self._may_undo = False  # whether a launch may turn out to be none when it has begun
         self._place: dict[str, int] = {}
         # Memory from outside the pool that the work uses, with its version when first seen; then, where the step
         # writes to it, how many versions a replay is worth.
@@ -112,6 +113,7 @@ class Capture(graphs.Capture, graphs.Recording):
                 self._undo()
                 raise
 
+        self._may_undo = True
         self.tape.act(part)
 
     def is_given(self, tensor: Tensor) -> bool:
@@ -133,7 +135,8 @@ class Capture(graphs.Capture, graphs.Recording):
             for check in self._ahead:
                 check()
             with deferred_interrupts():
-                self._place = random.get_state()
+                if self._may_undo:
+                    self._place = random.get_state()
                 for part in self._saving:
                     part()
                 for part in self._parts:

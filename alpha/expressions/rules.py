@@ -53,13 +53,17 @@ class Trace:
         row = tuple([Symbol(graph, node) for node in inputs])
         found = run(notes.name, type(rule).formula, (_stand_in(notes, graph), row))
         self.program = Program(graph, _results(notes.name, graph, found, rule.states), inputs)
-        self._flags = tuple(notes.flags.values())
+        self._lengths = tuple(notes.lengths.items())
+        self._read_flags = attrgetter(*notes.flags)  # all at once: it is asked before each step
+        self._flags = self._read_flags(rule)
         self._numbers = tuple(notes.numbers.values())
 
     def values(self, rule: UpdateRule) -> tuple[float, ...] | None:
         """The numbers of a rule that the formula reads; None where it decides otherwise for this rule."""
-        for read, value in self._flags:
-            if read(rule) != value:
+        if self._read_flags(rule) != self._flags:
+            return None
+        for name, length in self._lengths:
+            if len(getattr(rule, name)) != length:
                 return None
         values = tuple([read(rule) for read in self._numbers])
         if _PLAIN.issuperset(map(type, values)):
@@ -72,18 +76,20 @@ class _Notes:
 
     Attributes:
         name: the rule's, for messages.
-        flags: what it decides on: what reads it, and its value.
+        flags: what it decides on, by name.
+        lengths: those of tuples of numbers.
         numbers: what reads the numbers, in the order of the program's arguments.
     """
 
     def __init__(self, rule: UpdateRule) -> None:
         self.rule, self.name = rule, type(rule).__name__
-        self.flags: dict[tuple[str, int | None], tuple[Reader, Any]] = {}
+        self.flags: dict[str, Any] = {}
+        self.lengths: dict[str, int] = {}
         self.numbers: dict[tuple[str, int | None], Reader] = {}
 
-    def note(self, name: str, flag: Any, reader: Reader | None = None) -> Any:
+    def note(self, name: str, flag: Any) -> Any:
         """Notes something that the formula decides on."""
-        self.flags[name, None] = (reader or attrgetter(name)), flag
+        self.flags[name] = flag
         return flag
 
     def read(self, owner: Any, name: str, graph: Graph) -> Any:
@@ -98,7 +104,7 @@ class _Notes:
             return self.note(name, value)
         if not isinstance(value, tuple | list):
             return self._number(name, None, value, graph)
-        self.note(name, len(value), lambda rule: len(getattr(rule, name)))
+        self.lengths[name] = len(value)
         return tuple([self._number(name, place, one, graph) for place, one in enumerate(value)])
 
     def _number(self, name: str, place: int | None, value: Any, graph: Graph) -> Symbol:

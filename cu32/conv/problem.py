@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from alpha.arguments import Shape
 from alpha.conv import problem as shared
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD, Strides
 from alpha.cu32 import tf32
 from alpha.cu32.conv.endings import Ending
 from alpha.cu32.costs import Job
+from alpha.errors import EngineError, ShapeError
 from alpha.geometry import Geometry
 from alpha.records import Normalised
 from alpha.tensor import Tensor
+
+FILTER_LIMIT = 2**30
+"""Elements of filters: kernels hold offsets in them in 32 bits."""
 
 WIDE = 2**30
 """Elements of images from which on offsets take 64 bits, the walk's step beyond the end counted in."""
@@ -178,19 +183,32 @@ class Problem(shared.Problem, Job):
 def called(
     operator: str,
     geometry: Geometry,
-    sizes: tuple[int, int, int, int, int],
-    x_strides: tuple[int, ...],
-    y_strides: tuple[int, ...],
+    shapes: tuple[Shape, Shape, Shape],
+    counts: tuple[int, int],
+    x_strides: Shape,
+    y_strides: Shape,
     facts: tuple[bool, bool, bool],
     aligned: tuple[bool, bool, bool, bool],
 ) -> Problem:
     """The problem of a call: the same object for the same call, by which plans are found fast.
 
-    ``sizes``: images, channels of x, channels of y, groups, bytes of a number. ``facts``: high, adds and split.
-    ``aligned``: as ``Aligned`` has it.
+    Errors as for ``problem_of``. ``shapes``: of x, y and filters. ``counts``: groups, and bytes of a number. ``facts``:
+    high, adds and split. ``aligned``: as ``Aligned`` has it.
     """
+    _check(*shapes, geometry, counts[0])
+    (images, *_, in_channels), (*_, out_channels), _ = shapes
     x, y = ((strides[0], strides[1], strides[2]) for strides in (x_strides, y_strides))
+    sizes = images, in_channels, out_channels, *counts
     return Problem(operator, geometry, *sizes, x, y, *facts, Aligned(*aligned))
+
+
+def _check(x: Shape, y: Shape, w: Shape, geometry: Geometry, groups: int) -> None:
+    shared.check_sizes(x, y, geometry)
+    expected = (y[3], *geometry.filter, x[3] // groups)
+    if w != expected or w[0] % groups or x[3] % groups:
+        raise ShapeError(f"[convolution] expected filters {expected} in {groups} groups, got {w}")
+    if math.prod(w) >= FILTER_LIMIT:
+        raise EngineError(f"[convolution] expected fewer than {FILTER_LIMIT} elements of filters, got {math.prod(w)}")
 
 
 def problem_of(
@@ -202,21 +220,23 @@ def problem_of(
     adds: bool = False,
     split: bool = False,
 ) -> Problem:
-    """The problem of a call's tensors, whose sizes have been checked."""
+    """The problem of a call's tensors.
+
+    EngineError where images are not of the geometry's sizes, or filters too large; ShapeError where they do not fit.
+    """
     source, other, out, bias = call[:4]
     x, y = (source, out) if operator == FORWARD else (out, source) if operator == INPUT_GRAD else (source, other)
     filters = out if operator == WEIGHT_GRAD else other
     item = x.dtype.itemsize
-    sizes = x.shape[0], x.shape[3], y.shape[3], groups, item
     aligned = (
         x.address % 16 == 0,
         y.address % 16 == 0,
         filters.address % 16 == 0,
         bias is None or bias.address % 16 == 0,
     )
-    return called(
-        operator, geometry, sizes, x.strides, y.strides, (high and item == 4, adds, split and item == 4), aligned
-    )
+    facts = (high, adds, split) if item == 4 else (False, adds, False)
+    shapes = x.shape, y.shape, filters.shape
+    return called(operator, geometry, shapes, (groups, item), x.strides, y.strides, facts, aligned)
 
 
 def dense_problem(

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import alpha
 from alpha import caches
-from alpha.cu32 import convolution, planner
+from alpha.cu32 import planner
 from alpha.cu32.base import DeviceEngine
-from alpha.cu32.conv import tiles, tiles_gradient
+from alpha.cu32.conv import problem, tiles, tiles_gradient
 from alpha.cu32.conv.problem import Problem
 from alpha.cu32.convolution import MACS
 from alpha.engine import IMAGE_ORDER
@@ -246,7 +246,7 @@ def test_sizes_that_do_not_fit_are_refused(cu32: DeviceEngine, monkeypatch: pyte
     x, w = (alpha.zeros(shape, engine=cu32) for shape in ((1, 4, 4, 4), (4, 3, 3, 4)))
     with pytest.raises(alpha.errors.EngineError, match=r"expected images of \(5, 5\)"):
         cu32.conv2d(x, w, None, Geometry.make((5, 5), (3, 3)), 1)
-    monkeypatch.setattr(convolution, "FILTER_LIMIT", 100)
+    monkeypatch.setattr(problem, "FILTER_LIMIT", 100)
     with pytest.raises(alpha.errors.EngineError, match="fewer than 100 elements of filters, got 144"):
         cu32.conv2d(x, w, None, Geometry.make((4, 4), (3, 3)), 1)
     with pytest.raises(alpha.errors.ShapeError, match="expected filters"):

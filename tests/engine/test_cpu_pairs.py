@@ -317,6 +317,35 @@ def test_gradients_of_halves_are_added_to_what_is_there(algorithm: str, cpu_engi
 
 
 @needs_instruction
+@pytest.mark.parametrize("algorithm", ["winograd", "winograd3", "winograd4"])
+@pytest.mark.parametrize(
+    ("x_shape", "channels", "options"),
+    [
+        ((4, 7, 9, 18), 20, {"padding": 1}),
+        ((1, 8, 8, 33), 7, {"padding": 1}),
+        ((40, 5, 6, 70), 130, {"padding": (2, 0)}),
+        ((3, 9, 9, 6), 8, {"padding": 1, "groups": 2}),
+    ],
+)
+def test_filter_gradients_read_halves(
+    algorithm: str, x_shape: tuple[int, ...], channels: int, options: dict[str, Any]
+) -> None:
+    """They have the bits of those of float32 images, rounded once."""
+    x, w = draw(x_shape, (channels, 3, 3, x_shape[3] // options.get("groups", 1)))
+    found = []
+    for dtype in (alpha.bfloat16, alpha.float32):
+        images = lying(rounded(x).astype(np.float32), dtype)
+        filters = alpha.tensor(rounded(w).astype(np.float32)).to(dtype).requires_grad_()
+        with planner.use(algorithm):
+            y = F.conv2d(images, filters, **options)
+            dy = draw(tuple(y.shape))[0]
+            y.backward(lying(rounded(dy).astype(np.float32), dtype))
+        assert filters.grad is not None and filters.grad.dtype == dtype
+        found.append(filters.grad.float().numpy())
+    np.testing.assert_array_equal(found[0], rounded(found[1]))
+
+
+@needs_instruction
 def test_a_nan_reaches_what_reads_it_and_no_more_than_its_tiles() -> None:
     x, w = draw((2, 12, 12, 4), (4, 3, 3, 4))
     x[1, 5, 6, 2] = np.nan

@@ -88,6 +88,6 @@ def called(
 
 def problem_of(operator: str, x: Tensor, y: Tensor, geometry: Geometry, groups: int) -> Problem:
     """The problem of these images; EngineError unless they have the geometry's sizes, on which plans' offsets rely."""
-    shared.check_sizes(x, y, geometry)
+    shared.check_sizes(x.shape, y.shape, geometry)
     sizes = x.shape[0], x.shape[3], y.shape[3]
     return called(operator, geometry, sizes, groups, computed_in(x.dtype).itemsize, x.strides, y.strides)

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from alpha import caches
 from alpha.conv.problem import WEIGHT_GRAD
 from alpha.cpu.base import HostEngine
@@ -21,6 +23,7 @@ from alpha.cpu.kernels import winograd_gradient as kernels
 from alpha.cpu.kernels.winograd import operations
 from alpha.cpu.kernels.winograd_forms import Form, transposed
 from alpha.cpu.kernels.winograd_gradient import GradientSizes
+from alpha.dtypes import is_brain
 from alpha.errors import EngineError
 
 IN_BLOCK, OUT_BLOCKS = 128, (128, 64, 32)
@@ -71,13 +74,13 @@ def serves(problem: Problem, results: int = 2) -> bool:
 
 
 @caches.kept
-def plan(problem: Problem, results: int = 2) -> GradientPlan:
-    """The plan of a problem that it serves."""
+def plan(problem: Problem, results: int = 2, are_halves: bool = False) -> GradientPlan:
+    """The plan of a problem that it serves; ``are_halves``: of images of bfloat16."""
     form = form_of(problem, results)
     if form is None:
         raise EngineError(f"[winograd] expected a problem that has a form, got {problem.geometry}: ask serves first")
-    g, item = problem.geometry, problem.item
-    x_steps, dy_steps = ([s * item for s in strides] for strides in (problem.x_strides, problem.y_strides))
+    g, item, read = problem.geometry, problem.item, 2 if are_halves else problem.item
+    x_steps, dy_steps = ([s * read for s in strides] for strides in (problem.x_strides, problem.y_strides))
     rows_from, rows_to = tile_offsets(g.rows, form, True, x_steps[1], dy_steps[1])
     columns_from, columns_to = tile_offsets(g.columns, form, True, x_steps[2], dy_steps[2])
     sides = (
@@ -85,8 +88,8 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
         ("dy", (rows_to, columns_to), dy_steps[0], g.output, problem.out_channels, problem.y_strides),
     )
     for name, (rows, columns), step, size, channels, strides in sides:
-        run = (problem.images - 1) * step + channels * item
-        limit = extent((problem.images, *size), channels, strides, item)
+        run = (problem.images - 1) * step + channels * read
+        limit = extent((problem.images, *size), channels, strides, read)
         check_offsets(name, (inside(rows), inside(columns)), run, limit)
     tiles, panel = len(rows_to) * len(columns_to), ISA.panel(item)
     panels = math.ceil(problem.group_in / math.ceil(problem.group_in / IN_BLOCK) / panel)
@@ -113,8 +116,8 @@ def plan(problem: Problem, results: int = 2) -> GradientPlan:
         in_block=panels * panel,
         out_block=out_block,
         parts=parts,
-        x_image=problem.in_channels * item,  # also of one image, whatever its stride
-        dy_image=problem.out_channels * item,
+        x_image=problem.in_channels * read,  # also of one image, whatever its stride
+        dy_image=problem.out_channels * read,
     )
     macs = form.places * tiles * problem.images * problem.in_channels * problem.group_out
     return GradientPlan(form, rows_from, rows_to, columns_from, columns_to, sizes, units, shape, macs)
@@ -133,6 +136,7 @@ class WinogradGradient(Algorithm):
 
     operators = (WEIGHT_GRAD,)
     exact = False
+    reads_halves = True
     title = Winograd.title
 
     def __init__(self, name: str, results: int) -> None:
@@ -177,7 +181,7 @@ class WinogradGradient(Algorithm):
         return f"{planned.macs / 1e9:.4g} G products instead, {planned.sizes.parts} parts of the tiles and images"
 
     def run(self, engine: HostEngine, problem: Problem, call: Call) -> int:
-        planned = plan(problem, self.results)
+        planned = plan(problem, self.results, is_brain(call.source.dtype))
         parts = planned.sizes.parts
         if parts == 1:
             return self._sum(engine, planned, call, 0)
@@ -185,16 +189,16 @@ class WinogradGradient(Algorithm):
         macs = self._sum(engine, planned, call, partial.address)
         filters.sum_parts(engine, partial, sums)
         engine.launch(
-            kernels.filters, call.tag, kernels.transforms(planned.form), planned.sizes, sums.address, call.out.address,
-            tasks=problem.out_channels,
+            kernels.filters, np.float32(0), kernels.transforms(planned.form), planned.sizes, sums.address,
+            call.out.address, tasks=problem.out_channels,
         )  # fmt: skip
         return macs
 
     def _sum(self, engine: HostEngine, planned: GradientPlan, call: Call, target: int) -> int:
         """Sums of parts at an address, or, of a single one, the filters; returns the products."""
         macs: int = engine.launch(
-            kernels.sums, call.tag, kernels.transforms(planned.form), planned.rows_from, planned.rows_to,
-            planned.columns_from, planned.columns_to, planned.sizes, call.source.address, call.other.address,
-            target, call.out.address, tasks=planned.tasks,
+            kernels.sums, np.float32(0), kernels.transforms(planned.form, is_brain(call.source.dtype)),
+            planned.rows_from, planned.rows_to, planned.columns_from, planned.columns_to, planned.sizes,
+            call.source.address, call.other.address, target, call.out.address, tasks=planned.tasks,
         )  # fmt: skip
         return macs

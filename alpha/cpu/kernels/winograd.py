@@ -186,7 +186,7 @@ def transformed_places(vectors: Vectors, matrix: Matrix, values: list[list[Any]]
             yield i * len(matrix) + j, value
 
 
-def _images(vectors: Vectors, are_halves: bool) -> Images:
+def images_in_memory(vectors: Vectors, are_halves: bool) -> Images:
     """Loads and stores of images of float32, or of bfloat16."""
     return Images(vectors, types.uint16 if are_halves else types.float32)
 
@@ -198,7 +198,7 @@ def _input_transform(form: Form, halves: Halves) -> Any:
     def transform(_typing: Any, tag: Any, sources: Any, target: Any, step: Any, count: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             vectors, side = Vectors(builder, tag), form.inputs
-            images = _images(vectors, halves.source)
+            images = images_in_memory(vectors, halves.source)
             _, sources, target, step, count = arguments
             starts = [vectors.load_address(sources, place) for place in range(side * side)]
             with cgutils.for_range(builder, count, intp=I64) as loop:
@@ -233,7 +233,7 @@ def _result_transform(form: Form, halves: Halves) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             vectors = Vectors(builder, tag)
-            images = _images(vectors, halves.target)
+            images = images_in_memory(vectors, halves.target)
             slope, source, step, targets, target_step, count, mode, bias, residual, columns = arguments
             starts = [vectors.load_address(targets, i) for i in range(form.results**2)]
             with cgutils.for_range(builder, count, intp=I64) as loop:

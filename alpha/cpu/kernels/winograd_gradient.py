@@ -2,7 +2,8 @@
 
 A tile of a convolution is A' [(G g G') * (B d B')] A, for inputs d and a filter g. With the result's gradient y, the
 filter's gradient is G' [(A y A') * (B d B')] G. The brackets, summed over tiles and images for each pair of channels,
-are a matrix product at each of a tile's places; G' and G are applied once, at the end.
+are a matrix product at each of a tile's places; G' and G are applied once, at the end. Images of bfloat16 are float32
+from the transforms on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.microkernel import ADD, NARROW_WIDE_ROWS, ROWS, STORE, narrow_outer_product, outer_product
 from alpha.cpu.kernels.vectors import I64, Vectors, integer
-from alpha.cpu.kernels.winograd import LINES, grouped, product, transformed_places
+from alpha.cpu.kernels.winograd import LINES, grouped, images_in_memory, product, transformed_places
 from alpha.cpu.kernels.winograd_forms import FORMS, Form, Matrix, transposed
 from alpha.cpu.signatures import COMPILERS
 
@@ -61,7 +62,7 @@ class GradientSizes(NamedTuple):
     dy_image: int
 
 
-def _tile_transform(matrix: Matrix, rows_of_places: tuple[int, ...]) -> Any:
+def _tile_transform(matrix: Matrix, rows_of_places: tuple[int, ...], are_halves: bool) -> Any:
     """A function that multiplies tiles by the matrix from both sides, for ``rows`` images and ``vectors`` of channels.
 
     It computes some rows of places alone, one after another. ``sources`` is a table of a tile's addresses; images lie
@@ -78,6 +79,7 @@ def _tile_transform(matrix: Matrix, rows_of_places: tuple[int, ...]) -> Any:
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             emit, side = Vectors(builder, tag), len(matrix[0])
+            images = images_in_memory(emit, are_halves)
             _, sources, source_row, target, place_step, row_step, panel_step, rows, vectors = arguments
             starts = [
                 [emit.load_address(sources, side * i + j) if read[i] else None for i in range(side)]
@@ -87,12 +89,12 @@ def _tile_transform(matrix: Matrix, rows_of_places: tuple[int, ...]) -> Any:
                 from_row = builder.mul(row.index, source_row)
                 to_row = builder.add(target, builder.mul(row.index, row_step))
                 with cgutils.for_range(builder, vectors, intp=I64) as column:
-                    at = builder.add(from_row, builder.mul(column.index, integer(ISA_BYTES)))
+                    at = builder.add(from_row, builder.mul(column.index, integer(LANES * images.item)))
                     panel = builder.sdiv(column.index, integer(VECTORS))
                     inside = builder.sub(column.index, builder.mul(panel, integer(VECTORS)))
                     out = builder.add(to_row, builder.mul(panel, panel_step))
                     out = builder.add(out, builder.mul(inside, integer(ISA_BYTES)))
-                    d = [[start and emit.load(builder.add(start, at)) for start in one] for one in starts]
+                    d = [[start and images.load(builder.add(start, at)) for start in one] for one in starts]
                     lines = [product(emit, some, values) for values in d]
                     for line in zip(*lines, strict=True):
                         for value in product(emit, matrix, line):
@@ -164,6 +166,8 @@ class GradientTransforms(NamedTuple):
     places: int
     taps: int
     """Taps along each of the filter's two axes."""
+    item: int
+    """Bytes of an image's number in memory."""
     of_sums: int
     slice_rows: int
     """Rows of places of the largest slice."""
@@ -184,42 +188,53 @@ def _of_sums(source, place, target, tap, columns):  # type: ignore[no-untyped-de
 
 
 @lru_cache
-def _compiled(form: Form) -> tuple[GradientTransforms, list[Any]]:
+def _compiled(form: Form, are_halves: bool) -> tuple[GradientTransforms, list[Any]]:
     """A form's ``GradientTransforms``, and the functions, which must live as long as their addresses are used."""
     slices = slices_of(form)
     parts: list[tuple[Callable[..., Any], int, str, Any]] = [
         (_of_sums, 5, "of_sums", _gradient_transform(transposed(form.g)))
     ]
     for number, rows in enumerate(slices):
-        parts.append((_of_tiles, 8, f"of_input_{number}", _tile_transform(form.b, rows)))
-        parts.append((_of_tiles, 8, f"of_gradient_{number}", _tile_transform(transposed(form.a), rows)))
+        for side, matrix in (("of_input", form.b), ("of_gradient", transposed(form.a))):
+            parts.append((_of_tiles, 8, f"{side}_{number}", _tile_transform(matrix, rows, are_halves)))
     functions = [
-        called(function, f"void({', '.join(count * ['int64'])})", f"{name}_{form.name}", transform=transform)
+        called(
+            function, f"void({', '.join(count * ['int64'])})", _full_name(name, form, are_halves), transform=transform
+        )
         for function, count, name, transform in parts
     ]
     of_sums, *of_tiles = [function.address for function in functions]
-    most = max(map(len, slices))
+    most, item = max(map(len, slices)), 2 if are_halves else 4
     table = np.zeros((len(slices), most + 3), np.int64)
     for number, rows in enumerate(slices):
         table[number, : len(rows) + 3] = *of_tiles[2 * number : 2 * number + 2], len(rows), *rows
-    return GradientTransforms(form.inputs, form.results, len(form.b), form.taps, of_sums, most, table), functions
+    made = GradientTransforms(form.inputs, form.results, len(form.b), form.taps, item, of_sums, most, table)
+    return made, functions
 
 
-def transforms(form: Form) -> GradientTransforms:
-    """A form's ``GradientTransforms``; the first call compiles its functions, in one thread at a time."""
+def _full_name(name: str, form: Form, are_halves: bool) -> str:
+    return f"{name}_{form.name}{'_s' * are_halves}"
+
+
+def transforms(form: Form, are_halves: bool = False) -> GradientTransforms:
+    """A form's ``GradientTransforms``; the first call compiles its functions, in one thread at a time.
+
+    ``are_halves``: whether images are bfloat16 in memory.
+    """
     with _compiling:
-        return _compiled(form)[0]
+        return _compiled(form, are_halves)[0]
 
 
-def _compiler(form: Form) -> Callable[[Any], object]:
+def _compiler(form: Form, are_halves: bool) -> Callable[[Any], object]:
     """What compiles each of a form's functions, whatever their signatures."""
-    return lambda _signature: transforms(form)
+    return lambda _signature: transforms(form, are_halves)
 
 
 for _form in (form for forms in FORMS.values() for form in forms.values()):
     _numbers = range(len(slices_of(_form)))
-    for _name in ("of_sums", *(f"{_side}_{_number}" for _side in ("of_input", "of_gradient") for _number in _numbers)):
-        COMPILERS[f"{__name__}.{_name}_{_form.name}"] = _compiler(_form)
+    for _are_halves in (False, True):
+        for _name in ("of_sums", *(f"{_side}_{_n}" for _side in ("of_input", "of_gradient") for _n in _numbers)):
+            COMPILERS[f"{__name__}.{_full_name(_name, _form, _are_halves)}"] = _compiler(_form, _are_halves)
 
 
 @inlined
@@ -291,8 +306,8 @@ def sums(  # type: ignore[no-untyped-def]
         width = min(sizes.in_block, sizes.in_channels - first_in)
         used_panels = (width * 4 + PANEL_BYTES - 1) // PANEL_BYTES
         whole_panels = (width * 4 + PANEL_BYTES - ISA_BYTES - 1) // PANEL_BYTES  # except a last one of one vector
-        x_at = x + (group * sizes.in_channels + first_in) * 4
-        dy_at = dy + (group * sizes.out_channels + first_out) * 4
+        x_at = x + (group * sizes.in_channels + first_in) * form.item
+        dy_at = dy + (group * sizes.out_channels + first_out) * form.item
         sums_at = (block_sums.ctypes.data + 63) // 64 * 64 if whole else target + task * block_bytes
         x_to = (x_values.ctypes.data + 63) // 64 * 64
         dy_to = (dy_values.ctypes.data + 63) // 64 * 64
