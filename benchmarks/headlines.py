@@ -16,7 +16,7 @@ README_ROWS = (
     ("training resnet18, batch 512", "PyTorch"),
     ("training resnet18 (torchvision, 3x3 stem), batch 128", "PyTorch"),
     ("the recipe fast on cifar10", "PyTorch"),
-    ("inference of ResNet18, batch 1", "ONNX Runtime"),
+    ("inference of ResNet18, batch 1", "OpenVINO"),
     ("operators of suite resnet18", "PyTorch"),
     ("generators' transposed convolutions, training", "PyTorch"),
     ("a training step of a GPT block, 2 threads", "PyTorch"),
