@@ -12,7 +12,7 @@ from alpha import caches
 from alpha.arguments import Shape
 from alpha.cu32.base import DeviceEngine, Launch, c_type, in_vectors
 from alpha.cu32.compiler import Source
-from alpha.dtypes import DType, float64, info
+from alpha.dtypes import DType, float64, info, is_stored
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.records import NormGradients
 from alpha.tensor import Tensor
@@ -113,7 +113,7 @@ class NormalisationOperations(DeviceEngine):
         return self._normalise(x, state, epilogue, residual), state
 
     def remakes_batch_norm(self, x: Tensor) -> bool:
-        return x.numel() * x.dtype.itemsize >= REMADE_FROM
+        return not is_stored(x.dtype) and x.numel() * x.dtype.itemsize >= REMADE_FROM
 
     def batch_norm_again(self, x: Tensor, epilogue: Epilogue, state: BatchNormState, residual: Tensor | None) -> Tensor:
         return self._normalise(self._channels_dense(x), state, epilogue, residual)

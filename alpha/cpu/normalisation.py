@@ -235,24 +235,18 @@ class NormalisationOperations(HostEngine):
         state = BatchNormState(self.empty((channels,), dtype), self.empty((channels,), dtype), training)
         mean, inverse_std = self.operand(state.mean), self.operand(state.inverse_std)
         self.launch(per_channel.state, wide[0], wide[1], float(eps), mean, inverse_std, tasks=1)
-        typed = self._scale_shift(epilogue, state)
-        out = self.empty_like(x)
-        rows = self._rows(x)
-        added = rows if residual is None else self._rows(self._ordered_as(residual, x))
         factor = scalar(dtype, 1 if slope is None else slope)
         # A result that is rounded to a half has too little left of x.
         recovers = is_recorded() and factor > 0 and (residual is None or slope is not None) and dtype == x.dtype
-        squares = wide[:0]  # of the residual
+        rows, squares = self._rows(x), wide[:0]  # of the residual
         if recovers and residual is not None:
-            squares = self._parts(rows, (channels,))
+            typed, out = self._scale_shift(epilogue, state), self.empty_like(x)
+            added, squares = self._rows(self._ordered_as(residual, x)), self._parts(rows, (channels,))
             self.launch(
                 inverse.apply_measured, rows, *typed, added, factor, self._rows(out), squares, tasks=len(squares)
             )
         else:
-            self.launch(
-                kernels.apply, rows, *typed, added, residual is not None, factor, slope is not None,
-                self._rows(out), tasks=_blocks(len(rows), kernels.BLOCK),
-            )  # fmt: skip
+            out = self._applied(x, epilogue, state, residual)
         if not recovers:
             return out, state
         found = self.empty((1,), default_int)
@@ -263,6 +257,27 @@ class NormalisationOperations(HostEngine):
             CONDITION, least, self.operand(found), tasks=1,
         )  # fmt: skip
         return out, BatchNormState(state.mean, state.inverse_std, training, self.decided(found))
+
+    def _applied(self, x: Tensor, epilogue: Epilogue, state: BatchNormState, residual: Tensor | None) -> Tensor:
+        """The result, of its state; x has dense channels."""
+        typed, out, rows, slope = self._scale_shift(epilogue, state), self.empty_like(x), self._rows(x), epilogue.slope
+        added = rows if residual is None else self._rows(self._ordered_as(residual, x))
+        factor = scalar(computed_in(x.dtype), 1 if slope is None else slope)
+        self.launch(
+            kernels.apply, rows, *typed, added, residual is not None, factor, slope is not None, self._rows(out),
+            tasks=_blocks(len(rows), kernels.BLOCK),
+        )  # fmt: skip
+        return out
+
+    def remakes_batch_norm(self, x: Tensor) -> bool:
+        return is_half(x.dtype) and x.numel() > SMALL
+
+    @stored.takes_stored_dtypes
+    def batch_norm_again(self, x: Tensor, epilogue: Epilogue, state: BatchNormState, residual: Tensor | None) -> Tensor:
+        if is_stored(x.dtype) and not _reads(x, (*epilogue[:2], *state[:2]), residual):
+            found: Tensor = stored.converted(self, "batch_norm_again", x, epilogue, state, residual)
+            return found
+        return self._applied(self._channels_dense(x), epilogue, state, residual)
 
     def _scale_shift(self, epilogue: Epilogue, state: BatchNormState) -> tuple[Array, Array]:
         """BatchNorm as x * scale + shift."""

@@ -65,8 +65,10 @@ class BatchNormFunction(Function):
         self.fresh = not (residual is not None and slope is None)
         kept = (weight, bias, state.mean, state.inverse_std)
         self._masked = masked = residual is not None and slope is not None
-        if is_stored(x.dtype):  # made again or recovered, x would be rounded twice
+        if is_stored(x.dtype):  # recovered, x would be rounded twice
             self.save(x, y if masked else None, None, *kept)
+            if residual is None and is_recorded() and x.engine.remakes_batch_norm(x):
+                self.offer(y)
         elif state.invertible and masked:
             # y is saved as the mask already, and the residual by the block that it went into.
             self.save(None, y, residual, *kept)

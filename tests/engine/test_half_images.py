@@ -170,6 +170,34 @@ def test_a_network_trains_in_bfloat16_as_in_float32(engine: Engine) -> None:
     assert losses[1][-1] < losses[1][0] / 2
 
 
+def test_results_of_batch_norm_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the bits that they had, and without being kept from forward to backward."""
+    cpu = alpha.engine("cpu")
+    x = np.random.default_rng(1).standard_normal((16, 40, 40, 3)).astype(np.float32)
+    found, held = [], []
+    for remakes in (True, False):
+        monkeypatch.setattr(type(cpu), "remakes_batch_norm", lambda self, x, remakes=remakes: remakes)
+        alpha.manual_seed(0)
+        net = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1),
+            nn.BatchNorm2d(16), nn.LeakyReLU(0.1), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, padding=1),
+            nn.BatchNorm2d(16), nn.Conv2d(16, 16, 1),
+        ).train()  # fmt: skip
+        given = alpha.tensor(x, requires_grad=True)
+        for _ in range(2):
+            with alpha.autocast("bfloat16"):
+                loss = (net(given).float() ** 2).mean()
+            in_use = cpu.memory.statistics().in_use
+            loss.backward()
+        found.append([np.array(one.grad) for one in (given, *net.parameters())] + [np.array(loss.detach())])
+        held.append(in_use)
+        del net, given, loss
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    first, third = (16 * side**2 * 16 * 2 for side in (40, 20))  # max pooling keeps no images
+    assert held[0] <= held[1] - first - third
+
+
 @pytest.mark.skipif(not isa.DOTS, reason="this processor has no VDPBF16PS")
 @pytest.mark.parametrize("name", ["images", "panels", "positions", "taps"])
 def test_factors_are_multiplied_as_they_lie_in_memory(
