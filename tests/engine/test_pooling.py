@@ -288,7 +288,7 @@ def test_wrong_arguments_say_so(
 def test_maxima_of_halves_are_those_of_their_numbers(
     shape: tuple[int, ...], window: tuple[int, int, int], dtype: Any, engine: Engine
 ) -> None:
-    """Of equal ones the same is chosen; sums of gradients are float32, and rounded once, but for NumPy's."""
+    """The same of equal ones is chosen; sums of gradients are float32, and rounded once, but for NumPy's."""
     rng = np.random.default_rng(0)
     numbers = (np.round(4 * rng.standard_normal(shape)) / 4).astype(np.float32)
     x = alpha.tensor(numbers, engine=engine)

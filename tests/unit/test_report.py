@@ -54,16 +54,20 @@ def inference() -> Report:
         "alpha_ms": 20.0,
         "torch_ms": 40.0,
         "torch_ratio": 2.0,
-        "onnxruntime_ms": 18.0,
-        "onnxruntime_ratio": 0.9,
-        "differences": {"torch frozen": 1e-6, "onnxruntime": 2e-6},
-        "times_ms": {"alpha": [20.0], "torch frozen": [40.0], "onnxruntime": [18.0]},
+        "onnxruntime_ms": 24.0,
+        "onnxruntime_ratio": 1.2,
+        "openvino_ms": 18.0,
+        "openvino_ratio": 0.9,
+        "differences": {"torch frozen": 1e-6, "onnxruntime": 2e-6, "openvino": 2e-6},
+        "times_ms": {"alpha": [20.0], "torch frozen": [40.0], "onnxruntime": [24.0], "openvino": [18.0]},
     }
     settings = {
         "suite": "inference",
         "engine": "cpu",
         "threads": 2,
         "image": [224, 224, 3],
+        "dtype": "float32",
+        "alpha": "",
         "torch": "",
         "difference": "",
     }
@@ -354,6 +358,7 @@ def fast() -> Report:
         for seed in (0, 1)
     ]
     settings = {"suite": "fast recipe", "engine": "cpu", "threads": 2, "dataset": "cifar10", "epochs": 2}
+    settings["precision"] = "highest"
     return Report("cpu-fast-recipe.json", {**HEAD, "settings": settings, "rows": rows})
 
 
@@ -498,10 +503,11 @@ def test_inference_has_a_line_an_opponent() -> None:
     found = report.headlines([inference()])
     assert [(one.opponent, one.theirs, one.ratio) for one in found] == [
         ("PyTorch", "40.0 ms", 2.0),
-        ("ONNX Runtime", "18.0 ms", 0.9),
+        ("ONNX Runtime", "24.0 ms", 1.2),
+        ("OpenVINO", "18.0 ms", 0.9),
     ]
     text = report.document([inference()])
-    assert "| onnxruntime | 1 | 18.00 | 18.00 | 55.6 | 0.90 | 2e-06 |" in text
+    assert "| openvino | 1 | 18.00 | 18.00 | 55.6 | 0.90 | 2e-06 |" in text
     assert "- machine: Abacus, 2 cores, L1 data 32K, 1.5 GiB, Linux, load 0.1 at the start" in text
     assert "- date: 2026-01-02T03:04:05+00:00" in text
 
