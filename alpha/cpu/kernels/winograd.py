@@ -349,12 +349,11 @@ def _factors(vectors: Vectors, shares: Matrix, values: Iterator[tuple[int, Any]]
         shifts = [(shares[i][k], errors[side * k + j]) for k in takes[i]]
         shifts += [(shares[j][k], errors[side * i + k]) for k in takes[j]]
         shifts += [(-shares[i][k] * shares[j][n], errors[side * k + n]) for k in takes[i] for n in takes[j]]
-        value = exact[side * i + j]
-        wanted = value
-        for factors in {abs(share) for share, _ in shifts}:
-            some = [(math.copysign(1, share), error) for share, error in shifts if abs(share) == factors]
+        value = wanted = exact[side * i + j]
+        for size in sorted({abs(share) for share, _ in shifts}):  # one product for all errors of equal shares
+            some = [(math.copysign(1, share), error) for share, error in shifts if abs(share) == size]
             total = _combination(vectors, [sign for sign, _ in some], [error for _, error in some])
-            wanted = builder.fadd(wanted, builder.fmul(vectors.constant(factors), total))
+            wanted = builder.fadd(wanted, builder.fmul(vectors.constant(size), total))
         bits = vectors.factor(wanted)
         rounded = vectors.of_factor(bits)
         errors[side * i + j] = builder.fsub(rounded, value)
@@ -410,18 +409,19 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], list[str], Callable[[Form, Halv
     "_of_result": (_of_result, ["float32", *9 * ["int64"]], _result_transform),
     "_of_filters": (_of_filters, 5 * ["int64"], _filter_transform),
 }
-_USED = {"_of_input": (True, True, False), "_of_result": (False, False, True), "_of_filters": (False, True, False)}
+_FIELDS = {"_of_input": (True, True, False), "_of_result": (False, False, True), "_of_filters": (False, True, False)}
 """Which of the fields of ``Halves`` a function is made for."""
 
 
 def _full_name(name: str, form: Form, halves: Halves) -> str:
+    """The name of a form's function, as the cache of kernels has it."""
     marks = "".join([field[0] for field, is_half in halves._asdict().items() if is_half])
     return "_".join([name, form.name, *([marks] if marks else [])])
 
 
 def _for(name: str, halves: Halves) -> Halves:
     """What of it a function is made for."""
-    return Halves(*[used and one for used, one in zip(_USED[name], halves, strict=True)])
+    return Halves(*[used and one for used, one in zip(_FIELDS[name], halves, strict=True)])
 
 
 @lru_cache
