@@ -49,9 +49,6 @@ class Override:
 MOST_PLANS = 4096
 """Plans that are kept of each engine."""
 
-_LATEST = "latest plan"
-"""Where a job notes what was chosen for it last."""
-
 _changes = itertools.count()
 _list = next(_changes)
 """Another number whenever the list of algorithms has changed."""
@@ -113,15 +110,11 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
     # A choice holds as long as the list of algorithms, and what is known of the kernels that compute right.
     settled = (_list, *selfcheck.settled(engine))
     known: dict[Job, tuple[object, Plan]] = engine.plans
-    latest: tuple[object, object, Plan] | None = vars(job).get(_LATEST)  # equal calls have the same job
-    if latest is not None and latest[0] is known and latest[1] == settled:
-        return latest[2]
     found = known.get(job)
     if found is None or found[0] != settled:
         if len(known) >= MOST_PLANS:
             known.clear()
         found = known[job] = settled, _preferred(job, Chip.of(engine.device), override, engine)[0]
-    vars(job)[_LATEST] = known, *found
     return found[1]
 
 

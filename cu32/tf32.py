@@ -24,7 +24,6 @@ from collections.abc import Mapping
 
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.costs import LATENCY, WARP, Chip, Kernel, Tile, panel_cycles
-from alpha.precision import get_float32_precision
 
 LOAD, THREEFOLD = "TF32", "THREEFOLD"
 """How plans of these kernels name their loads."""
@@ -61,7 +60,7 @@ def allowed(engine: DeviceEngine) -> tuple[bool, bool]:
     """Both at once: whether the engine may round operands to TF32, and make float32 of three products in TF32."""
     if engine.device.capability < OLDEST:
         return False, False
-    precision = get_float32_precision()
+    precision = engine.precision
     return precision in ("high", "medium"), precision == "highest"
 
 
