@@ -405,12 +405,10 @@ class MemoryPool:
                 apart = self._undivided(size)
                 if apart is not None:
                     return apart
-            fit = self._fit(size) if size >= SMALL else self._merged_fit(size)
+            fit = self._merged_fit(size)
             if fit is None:
                 return self._grow(size)
-            block = fit
-            if fit.nbytes > size and self._splits(fit, size):
-                self._split(fit, size)
+            block = self._cut(fit, size)
         self._hits += 1
         return block
 
@@ -720,14 +718,9 @@ class MemoryPool:
             first.segment.last = first
 
     def _split(self, block: Block, size: int) -> None:
-        segment, after = block.segment, block.next
-        rest = Block(segment, block.address + size, block.nbytes - size)
-        rest.previous, rest.next = block, after
-        if after is not None:
-            after.previous = rest
-        elif segment.room:
-            segment.last = rest
-        block.next = rest
+        rest = Block(block.segment, block.address + size, block.nbytes - size)
+        self._link(rest, block.next)
+        self._link(block, rest)
         block.nbytes = size
         rest.free = True
         insort(self._free, (rest.nbytes, rest.address, rest))

@@ -108,9 +108,9 @@ def _key(x: Tensor, dtype: DType) -> Hashable:
 
 
 def kept_lower(x: Tensor) -> Tensor:
-    """What inference keeps for products, in the dtype that they are cast to."""
+    """What inference keeps for products, in the dtype that they are cast to; as it is where no casts are to be kept."""
     casts = THREAD.casts
-    lower = casts.of(x) if BLOCKS and _is_cast(x, casts) else None
+    lower = casts.of(x) if BLOCKS and casts.keeps and _is_cast(x, casts) else None
     return x if lower is None or lower == x.dtype else _kept(x, lower)
 
 

@@ -302,6 +302,15 @@ def test_inference_keeps_casts_until_the_parameter_changes() -> None:
     assert not [key for key in weight.storage.cache if key[0] == "cast"]
 
 
+def test_inference_keeps_no_casts_where_it_is_told_not_to() -> None:
+    net = nn.Sequential(nn.Conv2d(4, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1)).eval()
+    with alpha.no_grad(), alpha.autocast("cpu", alpha.bfloat16, cache_enabled=False):
+        assert net(alpha.randn(2, 5, 5, 4)).dtype == alpha.bfloat16
+    folded = net[0].weight.storage.cache["folded"].weight
+    for tensor in (*net.parameters(), folded):
+        assert not [key for key in tensor.storage.cache if key[0] == "cast"]
+
+
 def test_a_checkpoint_casts_in_backward_too() -> None:
     layer, x, given = nn.Linear(3, 3), alpha.randn(2, 3), []
 
