@@ -11,6 +11,8 @@ from numba import int64
 
 from alpha import caches
 from alpha.autograd import is_inference
+from alpha.composed import stored
+from alpha.composed.arrays import cast
 from alpha.cpu import compile, streaming, tapes, tasks
 from alpha.cpu import pairs as words
 from alpha.cpu.arrays import ArrayOperations
@@ -26,6 +28,7 @@ from alpha.cpu.launches import Call as Launch
 from alpha.cpu.launches import call_of, learn, parts
 from alpha.cpu.loops import blocks, dots, machine, outer
 from alpha.cpu.loops.machine import Loop
+from alpha.dtypes import float32, is_stored
 from alpha.errors import ShapeError
 from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
 from alpha.records import PointwiseStep
@@ -64,11 +67,14 @@ class ProductOperations(ArrayOperations):
     number of threads. A product with a vector reads the matrix once, in place where rows or columns are dense.
     """
 
+    @stored.takes_stored_dtypes
     def matmul(self, x: Tensor, y: Tensor) -> Tensor:
         wanted = PRODUCT_ALGORITHM.get()
         found: Tensor | None = MATMUL.launch(x, y, wanted)
         if found is not None:
             return found
+        if is_stored(x.dtype):
+            return self._stored_product(x, y)
         x, y = self._dense_one_way(x), self._dense_one_way(y)
         problem = product_of(x, y)
         if not (problem.macs and problem.batch):
@@ -80,6 +86,7 @@ class ProductOperations(ArrayOperations):
         learn(MATMUL, self, lambda: algorithm.launch(problem, call, out), x, y, wanted)
         return out
 
+    @stored.takes_stored_dtypes
     def linear(
         self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None = None, keeps: bool = False
     ) -> tuple[Tensor, Tensor]:
@@ -87,6 +94,8 @@ class ProductOperations(ArrayOperations):
         found: Tensor | None = LINEAR.launch(x, w, bias, *keys) if step is None else None
         if found is not None:
             return found, found
+        if is_stored(x.dtype):
+            return self._stored_linear(x, w, bias, step, keeps)
         transposed = _transposed(w)
         transposed._array = self.operand(w).T  # what a weight keeps of itself is not made for each call
         x, y = self._dense_one_way(x), self._dense_one_way(transposed)
@@ -109,11 +118,44 @@ class ProductOperations(ArrayOperations):
             planner.choose(problem).run(self, problem, call)
         return result, out
 
+    @stored.takes_stored_dtypes
     def linear_input_grad(self, dy: Tensor, w: Tensor) -> Tensor:
         return self.matmul(dy, w)
 
+    @stored.takes_stored_dtypes
     def linear_weight_grad(self, x: Tensor, dy: Tensor, with_bias: bool) -> tuple[Tensor, Tensor | None]:
         return self.matmul(_transposed(dy), x), self.channel_sum(dy) if with_bias else None
+
+    def _stored_product(self, x: Tensor, y: Tensor) -> Tensor:
+        """``matmul`` of a stored dtype: of bfloat16 as the matrices lie where that is faster, else of conversions."""
+        if words.are_read(x, y):
+            left, right = self._dense_one_way(x), self._dense_one_way(y)
+            problem = product_of(left, right)
+            if problem.macs and problem.batch:
+                found = pairs.run(self, problem, Call(left, right))
+                if found is not None:
+                    return cast(self, found, x.dtype)
+        converted: Tensor = stored.converted(self, "matmul", x, y)
+        return converted
+
+    def _stored_linear(
+        self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None, keeps: bool
+    ) -> tuple[Tensor, Tensor]:
+        """``linear`` of a stored dtype: see ``_stored_product``."""
+        if words.are_read(x, w):
+            left, right = self._dense_one_way(x), self._dense_one_way(_transposed(w))
+            problem = product_of(left, right)
+            if pairs.choose(problem, True) is not None:
+                row = None if bias is None else self._vector(cast(self, bias, float32))
+                call = Call(left, right, None, row)
+                out = call.target(self)
+                result = self.empty(out.shape) if keeps and step is not None else out
+                epilogue = None if step is None else Epilogue(step, result)
+                pairs.run(self, problem, call._replace(out=out, epilogue=epilogue))
+                given = cast(self, out, x.dtype)
+                return given if result is out else cast(self, result, x.dtype), given
+        found: tuple[Tensor, Tensor] = stored.converted(self, "linear", x, w, bias, step, keeps)
+        return found
 
     def _in_pairs(self, problem: Product, call: Call) -> Tensor | None:
         """A product of factors that are rounded to bfloat16; None where a float32 algorithm is to multiply them."""

@@ -13,6 +13,7 @@ from alpha.cpu.base import HostEngine
 from alpha.cpu.figures import Figures
 from alpha.cpu.gemm.epilogue import Epilogue
 from alpha.cpu.gemm.problem import PRODUCT, Product
+from alpha.dtypes import computed_in
 from alpha.expressions.graph import FLOAT
 from alpha.expressions.operations import program_of
 from alpha.tensor import Tensor
@@ -47,15 +48,15 @@ class Call(NamedTuple):
     epilogue: Epilogue | None = None
 
     def target(self, engine: HostEngine) -> Tensor:
-        """Where the result goes."""
+        """Where the result goes, in the dtype that is computed in."""
         if self.out is not None:
             return self.out
         x, y = self.x, self.y
-        rows, columns = x.shape[-2], y.shape[-1]
+        rows, columns, dtype = x.shape[-2], y.shape[-1], computed_in(x.dtype)
         if len(x.shape) == len(y.shape) == 2:
-            memory = engine.allocate(rows * columns * x.dtype.itemsize)
-            return Tensor(memory, 0, (rows, columns), (columns or 1, 1), x.dtype)
-        return engine.empty((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), rows, columns), x.dtype)
+            memory = engine.allocate(rows * columns * dtype.itemsize)
+            return Tensor(memory, 0, (rows, columns), (columns or 1, 1), dtype)
+        return engine.empty((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), rows, columns), dtype)
 
 
 class Algorithm(algorithm.Algorithm[Any]):

@@ -1,4 +1,4 @@
-"""Products of float32 matrices whose factors are rounded to bfloat16, two terms to a word: see ``alpha.cpu.pairs``."""
+"""Products of matrices whose factors are bfloat16 or rounded to it, two terms to a word: see ``alpha.cpu.pairs``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from alpha.cpu.gemm.algorithm import Algorithm, Call
 from alpha.cpu.gemm.problem import Product, is_by_rows
 from alpha.cpu.gemm.tiles import Tiles
 from alpha.cpu.isa import L1_SET_STRIDE
+from alpha.cpu.kernels.pairs import WORD
+from alpha.dtypes import is_brain
 from alpha.launches import PRODUCT_ALGORITHM
 from alpha.tensor import Tensor
 
@@ -20,28 +22,37 @@ TILES = Tiles()
 """The algorithm that multiplies words."""
 
 
-def choose(problem: Product) -> tuple[Algorithm, Product] | None:
-    """The algorithm and the problem of words; None where a float32 algorithm is faster, or named by ``planner.use``."""
+def choose(problem: Product, are_read: bool = False) -> tuple[Algorithm, Product] | None:
+    """The algorithm and the problem of words; None where a float32 algorithm is faster, or named by ``planner.use``.
+
+    ``are_read``: whether the matrices are bfloat16, which a float32 algorithm would have to convert.
+    """
     wanted = PRODUCT_ALGORITHM.get()
     if wanted is None:
-        return _cheaper(problem, planner.generation())
+        return _cheaper(problem, are_read, planner.generation())
     return (TILES, of_words(problem)) if wanted == TILES.name else None
 
 
 @lru_cache(maxsize=8192)
-def _cheaper(problem: Product, generation: int) -> tuple[Algorithm, Product] | None:
+def _cheaper(problem: Product, are_read: bool, generation: int) -> tuple[Algorithm, Product] | None:
     paired, known = of_words(problem), figures.known().figures
-    exact = planner.choose(problem)
-    if problem.is_of_vectors or cycles(problem) >= exact.cycles(problem, known):
+    exact = planner.choose(problem).cycles(problem, known)
+    if are_read:
+        exact += _pass_cycles(problem)
+    if problem.is_of_vectors or cycles(problem) >= exact:
         return None
     return TILES, paired
 
 
 def cycles(problem: Product) -> float:
     """Cycles of a product of words, with making them; those of a batch's broadcast matrices as if there were more."""
+    return _pass_cycles(problem) + TILES.cycles(of_words(problem), figures.known().figures)
+
+
+def _pass_cycles(problem: Product) -> float:
+    """Cycles to convert both matrices."""
     left, right = problem.rows * problem.depth, problem.depth * problem.columns
-    making = pairs.pass_cycles(problem.batch * left) + pairs.pass_cycles(problem.batch * right)
-    return making + TILES.cycles(of_words(problem), figures.known().figures)
+    return pairs.pass_cycles(problem.batch * left) + pairs.pass_cycles(problem.batch * right)
 
 
 def of_words(problem: Product) -> Product:
@@ -52,8 +63,8 @@ def of_words(problem: Product) -> Product:
 
 
 def run(engine: HostEngine, problem: Product, call: Call) -> Tensor | None:
-    """Computes a product of float32 matrices with words; None where a float32 algorithm is faster."""
-    chosen = choose(problem)
+    """Computes a product with words, in float32; None where a float32 algorithm is faster."""
+    chosen = choose(problem, is_brain(call.x.dtype))
     if chosen is None:
         return None
     algorithm, paired = chosen
@@ -65,6 +76,9 @@ def _words(engine: HostEngine, x: Tensor, axis: int) -> Tensor:
     """Matrices with words along an axis, the terms', of the same dense axis."""
     if not is_by_rows(x):
         return _swapped(_words(engine, _swapped(x), -3 - axis))
+    if axis == -1 and _are_words(x):
+        strides = (*[step // 2 for step in x.strides[:-1]], 1)
+        return Tensor(x.storage, x.offset // 2, (*x.shape[:-1], x.shape[-1] // 2), strides, WORD)
     x = engine.dense(x, range(x.ndim))
     *batch, rows, columns = x.shape
     if axis == -1:
@@ -74,6 +88,11 @@ def _words(engine: HostEngine, x: Tensor, axis: int) -> Tensor:
         out = pairs.words(engine, (*batch, -(-rows // 2), columns))
         pairs.of_rows(engine, x, math.prod(batch), rows, columns, out.address)
     return out
+
+
+def _are_words(x: Tensor) -> bool:
+    """Whether neighbours in rows are words as they lie."""
+    return is_brain(x.dtype) and not any(n % 2 for n in (x.shape[-1], x.offset, *x.strides[:-1]))
 
 
 def _swapped(x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from alpha.cpu.isa import L1_SET_STRIDE, L1_WAYS
+from alpha.dtypes import computed_in
 from alpha.tensor import Tensor
 
 PRODUCT = "product"
@@ -76,12 +77,15 @@ def product(
 
 
 def product_of(x: Tensor, y: Tensor, is_kept: bool = False) -> Product:
-    """The problem of (..., rows, depth) and (..., depth, columns), whose batch axes broadcast."""
+    """The problem of (..., rows, depth) and (..., depth, columns), whose batch axes broadcast.
+
+    That of matrices of 16 bits is of float32, in which they are multiplied.
+    """
     rows, depth = x.shape[-2:]
     batch = 1
     if len(x.shape) > 2 or len(y.shape) > 2:
         batch = math.prod(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]))
-    item = x.dtype.itemsize
+    item = computed_in(x.dtype).itemsize
     collide = x.strides[-2] * item % L1_SET_STRIDE == 0
     return product((rows, depth, y.shape[-1]), batch, item, is_by_columns(x), is_by_columns(y), is_kept, collide)
 

@@ -1,0 +1,172 @@
+"""Products of matrices of 16 bits: what float64 gives, rounded once, wherever an engine reads halves.
+
+Products of numbers of 16 bits are exact in float32 but for denormals; a sum of ``depth`` of them is off by at most
+depth * 2 ** -24 of the sum of their sizes, and the result by half a unit in its last place. Bounds are twice that: the
+instruction that multiplies bfloat16 rounds each product's sum twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import alpha
+from alpha import Engine
+from alpha.cpu import isa, pairs
+from alpha.cpu.gemm import planner
+from alpha.nn import functional as F
+
+Array = np.ndarray[Any, Any]
+ULP = {alpha.bfloat16: 2.0**-8, alpha.float16: 2.0**-11}
+SHAPES = [
+    ((64, 96), (96, 48)), ((33, 7), (7, 129)), ((2, 1), (1, 3)), ((5, 65), (65, 1)), ((1, 40), (40, 30)),
+    ((3, 17, 31), (3, 31, 9)), ((4, 1, 20, 18), (3, 18, 22)), ((6, 20, 32), (32, 16)), ((128, 300), (300, 10)),
+    ((0, 4), (4, 3)), ((3, 0), (0, 2)),
+]  # fmt: skip
+
+
+def near(found: Any, x: Array, y: Array, dtype: Any, bias: Any = 0.0) -> None:
+    """Holds a product to the bound."""
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    exact, sizes = x @ y + bias, np.abs(x) @ np.abs(y) + np.abs(bias)
+    allowed = ULP[dtype] * np.abs(exact) + 2 * (x.shape[-1] + 1) * 2.0**-24 * sizes
+    values = np.asarray(found.detach().to("cpu")).astype(np.float64)
+    assert values.shape == exact.shape and found.dtype == dtype
+    assert np.all(np.abs(values - exact) <= allowed + 2.0**-24)  # float16's denormals are that far apart
+
+
+def drawn(rng: np.random.Generator, shape: Any, dtype: Any) -> Array:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [alpha.bfloat16, alpha.float16])
+@pytest.mark.parametrize(("x_shape", "y_shape"), SHAPES)
+def test_products_round_once(engine: Engine, rng: np.random.Generator, dtype: Any, x_shape: Any, y_shape: Any) -> None:
+    """Matrices that lie by rows and by columns, in any order of the two."""
+    x, y = drawn(rng, x_shape, dtype), drawn(rng, y_shape, dtype)
+    for left in (x, np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2)):
+        for right in (y, np.swapaxes(np.swapaxes(y, -1, -2).copy(), -1, -2)):
+            a = alpha.tensor(np.swapaxes(left, -1, -2).copy(), engine=engine).transpose(-1, -2)
+            a = a if left is not x else alpha.tensor(x, engine=engine)
+            b = alpha.tensor(np.swapaxes(right, -1, -2).copy(), engine=engine).transpose(-1, -2)
+            b = b if right is not y else alpha.tensor(y, engine=engine)
+            near(a @ b, x, y, dtype)
+
+
+@pytest.mark.parametrize("dtype", [alpha.bfloat16, alpha.float16])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_parts_of_a_matrix(engine: Engine, rng: np.random.Generator, dtype: Any, first: int) -> None:
+    """Rows that begin at an odd number, or lie an odd number apart, are no words as they lie."""
+    for columns in (60, 61):
+        x, y = drawn(rng, (40, columns), dtype), drawn(rng, (50, columns), dtype)
+        a, b = alpha.tensor(x, engine=engine), alpha.tensor(y, engine=engine)
+        end = first + 48
+        near(a[:, first:end] @ b[:, first:end].T, x[:, first:end], y[:, first:end].T, dtype)
+        near(a[:, first:end].T @ b[:40, first:end], x[:, first:end].T, y[:40, first:end], dtype)
+
+
+@pytest.mark.parametrize("dtype", [alpha.bfloat16, alpha.float16])
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(64, 96, 48), (33, 65, 17), (2, 5, 3), (1, 40, 7), (300, 128, 10)]
+)
+def test_linear_and_its_gradients(
+    engine: Engine, rng: np.random.Generator, dtype: Any, rows: int, depth: int, columns: int
+) -> None:
+    x, w, b = (drawn(rng, shape, dtype) for shape in ((rows, depth), (columns, depth), (columns,)))
+    dy = drawn(rng, (rows, columns), dtype)
+    given_ = [alpha.tensor(one, engine=engine).requires_grad_() for one in (x, w, b)]
+    y = F.linear(*given_)
+    near(y, x, w.T, dtype, b.astype(np.float64))
+    y.backward(alpha.tensor(dy, engine=engine))
+    near(given_[0].grad, dy, w, dtype)
+    near(given_[1].grad, dy.T, x, dtype)
+    near(given_[2].grad[None], np.ones((1, rows), dtype), dy, dtype)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_an_activation_behind_it(engine: Engine, rng: np.random.Generator, grad: bool) -> None:
+    """It is given the sums before they are rounded; what backward reads is kept."""
+    x, w, b = (drawn(rng, shape, alpha.bfloat16) for shape in ((64, 96), (80, 96), (80,)))
+    given_ = [alpha.tensor(one, engine=engine) for one in (x, w, b)]
+    exact = [alpha.tensor(one.astype(np.float64), engine=engine) for one in (x, w, b)]
+    with alpha.set_grad_enabled(grad):
+        for one in (*given_, *exact):
+            one.requires_grad_(grad)
+        y, wanted = F.linear(*given_, activation=F.gelu), F.linear(*exact, activation=F.gelu)
+    assert y.dtype == alpha.bfloat16
+    np.testing.assert_allclose(
+        np.asarray(y.detach().to("cpu")).astype(float), np.asarray(wanted.detach().to("cpu")), 2**-8, 1e-4
+    )
+    if grad:
+        y.sum().backward()
+        wanted.sum().backward()
+        for one, other in zip(given_, exact, strict=True):
+            found, right = (np.asarray(t.grad.to("cpu")).astype(float) for t in (one, other))  # type: ignore[union-attr]
+            size = np.sqrt(np.mean(right**2))
+            np.testing.assert_allclose(found, right, 2**-7, 2**-7 * size)  # gelu's gradients are rounded before
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 70)] * 3), batch=st.sampled_from([(), (2,), (3, 2)]), swaps=st.integers(0, 3),
+    seed=st.integers(0, 2**16),
+)  # fmt: skip
+def test_drawn_products(sizes: tuple[int, int, int], batch: tuple[int, ...], swaps: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, depth, columns = sizes
+    x, y = drawn(rng, (*batch, rows, depth), alpha.bfloat16), drawn(rng, (*batch, depth, columns), alpha.bfloat16)
+    a = alpha.tensor(np.swapaxes(x, -1, -2).copy()).transpose(-1, -2) if swaps & 1 else alpha.tensor(x)
+    b = alpha.tensor(np.swapaxes(y, -1, -2).copy()).transpose(-1, -2) if swaps & 2 else alpha.tensor(y)
+    near(a @ b, x, y, alpha.bfloat16)
+    with planner.use("tiles"):
+        near(a @ b, x, y, alpha.bfloat16)
+
+
+def test_bits_do_not_depend_on_threads(cpu: Any, rng: np.random.Generator) -> None:
+    x, w, b = (alpha.tensor(drawn(rng, shape, alpha.bfloat16)) for shape in ((200, 310), (170, 310), (170,)))
+    found = []
+    for threads in (1, 2, 3):
+        cpu.configure(threads=threads)
+        found.append((F.linear(x, w, b, activation=F.gelu).numpy(), (x.T @ x).numpy()))
+    for y, product in found[1:]:
+        np.testing.assert_array_equal(y, found[0][0])
+        np.testing.assert_array_equal(product, found[0][1])
+
+
+@pytest.mark.skipif(not isa.DOTS, reason="the processor converts bfloat16 to float32 to multiply it")
+def test_matrices_are_read_as_they_lie(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    """A layer's images and weights become words without a pass over memory."""
+    x, w = (alpha.tensor(drawn(rng, shape, alpha.bfloat16)) for shape in ((256, 512), (384, 512)))
+
+    def passed(*args: Any) -> None:
+        pytest.fail("a pass over memory makes words")
+
+    monkeypatch.setattr(pairs, "in_rows", passed)
+    monkeypatch.setattr(pairs, "of_rows", passed)
+    y = F.linear(x, w)
+    near(y, x.numpy(), w.numpy().T, alpha.bfloat16)
+
+
+def test_a_step_in_a_graph_has_the_same_bits(rng: np.random.Generator) -> None:
+    net = alpha.nn.Sequential(alpha.nn.Linear(60, 80), alpha.nn.GELU(), alpha.nn.Linear(80, 10))
+    x = alpha.tensor(rng.standard_normal((48, 60)).astype(np.float32))
+
+    def step(x: alpha.Tensor) -> alpha.Tensor:
+        net.zero_grad()
+        with alpha.autocast("bfloat16"):
+            y = net(x)
+        loss = y.float().square().mean()
+        loss.backward()
+        return loss
+
+    expected = step(x).item(), [p.grad.numpy().copy() for p in net.parameters()]  # type: ignore[union-attr]
+    captured = alpha.graph(step)
+    for _ in range(4):
+        loss = captured(x)
+    assert loss.item() == expected[0]
+    for p, grad in zip(net.parameters(), expected[1], strict=True):
+        np.testing.assert_array_equal(p.grad.numpy(), grad)  # type: ignore[union-attr]
