@@ -73,7 +73,7 @@ class ProductOperations(ArrayOperations):
         found: Tensor | None = MATMUL.launch(x, y, wanted)
         if found is not None:
             return found
-        if is_stored(x.dtype):
+        if is_stored(x.dtype) or is_stored(y.dtype):
             return self._stored_product(x, y)
         x, y = self._dense_one_way(x), self._dense_one_way(y)
         problem = product_of(x, y)
@@ -94,7 +94,7 @@ class ProductOperations(ArrayOperations):
         found: Tensor | None = LINEAR.launch(x, w, bias, *keys) if step is None else None
         if found is not None:
             return found, found
-        if is_stored(x.dtype):
+        if is_stored(x.dtype) or is_stored(w.dtype) or (bias is not None and is_stored(bias.dtype)):
             return self._stored_linear(x, w, bias, step, keeps)
         transposed = _transposed(w)
         transposed._array = self.operand(w).T  # what a weight keeps of itself is not made for each call
@@ -110,10 +110,7 @@ class ProductOperations(ArrayOperations):
             if y.storage is w.storage:
                 learn(LINEAR, self, lambda: algorithm.launch(problem, call, out), x, w, bias, *keys)
             return out, out
-        out = call.target(self)
-        result = self.empty(out.shape, out.dtype) if keeps else out
-        epilogue = Epilogue(step, result)
-        call = call._replace(out=out, epilogue=epilogue)
+        call, result, out = self._ending(call, step, keeps)
         if not are_wanted or self._in_pairs(problem, call) is None:
             planner.choose(problem).run(self, problem, call)
         return result, out
@@ -147,15 +144,20 @@ class ProductOperations(ArrayOperations):
             problem = product_of(left, right)
             if pairs.choose(problem, True) is not None:
                 row = None if bias is None else self._vector(cast(self, bias, float32))
-                call = Call(left, right, None, row)
-                out = call.target(self)
-                result = self.empty(out.shape) if keeps and step is not None else out
-                epilogue = None if step is None else Epilogue(step, result)
-                pairs.run(self, problem, call._replace(out=out, epilogue=epilogue))
+                call, result, out = self._ending(Call(left, right, None, row), step, keeps)
+                pairs.run(self, problem, call)
                 given = cast(self, out, x.dtype)
                 return given if result is out else cast(self, result, x.dtype), given
         found: tuple[Tensor, Tensor] = stored.converted(self, "linear", x, w, bias, step, keeps)
         return found
+
+    def _ending(self, call: Call, step: PointwiseStep | None, keeps: bool) -> tuple[Call, Tensor, Tensor]:
+        """A call with its step as the epilogue; the step's result, and the product, which is the same unless kept."""
+        out = call.target(self)
+        if step is None:
+            return call._replace(out=out), out, out
+        result = self.empty(out.shape, out.dtype) if keeps else out
+        return call._replace(out=out, epilogue=Epilogue(step, result)), result, out
 
     def _in_pairs(self, problem: Product, call: Call) -> Tensor | None:
         """A product of factors that are rounded to bfloat16; None where a float32 algorithm is to multiply them."""

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import alpha
 from alpha import Engine
+from alpha.composed import stored
 from alpha.cpu import isa, pairs
 from alpha.cpu.gemm import planner
 from alpha.nn import functional as F
@@ -36,11 +37,19 @@ def near(found: Any, x: Array, y: Array, dtype: Any, bias: Any = 0.0) -> None:
     allowed = ULP[dtype] * np.abs(exact) + 2 * (x.shape[-1] + 1) * 2.0**-24 * sizes
     values = np.asarray(found.detach().to("cpu")).astype(np.float64)
     assert values.shape == exact.shape and found.dtype == dtype
-    assert np.all(np.abs(values - exact) <= allowed + 2.0**-24)  # float16's denormals are that far apart
+    apart = 2.0**-24 if dtype == alpha.float16 else 0.0  # its denormals are that far apart
+    assert np.all(np.abs(values - exact) <= allowed + apart)
 
 
 def drawn(rng: np.random.Generator, shape: Any, dtype: Any) -> Array:
     return rng.standard_normal(shape).astype(dtype)
+
+
+def lying(x: Array, by_columns: bool, engine: Engine) -> alpha.Tensor:
+    """Matrices whose columns are dense in memory, or whose rows are."""
+    if by_columns:
+        return alpha.tensor(np.swapaxes(x, -1, -2).copy(), engine=engine).transpose(-1, -2)
+    return alpha.tensor(x, engine=engine)
 
 
 @pytest.mark.parametrize("dtype", [alpha.bfloat16, alpha.float16])
@@ -48,13 +57,9 @@ def drawn(rng: np.random.Generator, shape: Any, dtype: Any) -> Array:
 def test_products_round_once(engine: Engine, rng: np.random.Generator, dtype: Any, x_shape: Any, y_shape: Any) -> None:
     """Matrices that lie by rows and by columns, in any order of the two."""
     x, y = drawn(rng, x_shape, dtype), drawn(rng, y_shape, dtype)
-    for left in (x, np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2)):
-        for right in (y, np.swapaxes(np.swapaxes(y, -1, -2).copy(), -1, -2)):
-            a = alpha.tensor(np.swapaxes(left, -1, -2).copy(), engine=engine).transpose(-1, -2)
-            a = a if left is not x else alpha.tensor(x, engine=engine)
-            b = alpha.tensor(np.swapaxes(right, -1, -2).copy(), engine=engine).transpose(-1, -2)
-            b = b if right is not y else alpha.tensor(y, engine=engine)
-            near(a @ b, x, y, dtype)
+    for x_columns in (False, True):
+        for y_columns in (False, True):
+            near(lying(x, x_columns, engine) @ lying(y, y_columns, engine), x, y, dtype)
 
 
 @pytest.mark.parametrize("dtype", [alpha.bfloat16, alpha.float16])
@@ -119,8 +124,7 @@ def test_drawn_products(sizes: tuple[int, int, int], batch: tuple[int, ...], swa
     rng = np.random.default_rng(seed)
     rows, depth, columns = sizes
     x, y = drawn(rng, (*batch, rows, depth), alpha.bfloat16), drawn(rng, (*batch, depth, columns), alpha.bfloat16)
-    a = alpha.tensor(np.swapaxes(x, -1, -2).copy()).transpose(-1, -2) if swaps & 1 else alpha.tensor(x)
-    b = alpha.tensor(np.swapaxes(y, -1, -2).copy()).transpose(-1, -2) if swaps & 2 else alpha.tensor(y)
+    a, b = lying(x, swaps & 1 != 0, alpha.engine("cpu")), lying(y, swaps & 2 != 0, alpha.engine("cpu"))
     near(a @ b, x, y, alpha.bfloat16)
     with planner.use("tiles"):
         near(a @ b, x, y, alpha.bfloat16)
@@ -139,14 +143,14 @@ def test_bits_do_not_depend_on_threads(cpu: Any, rng: np.random.Generator) -> No
 
 @pytest.mark.skipif(not isa.DOTS, reason="the processor converts bfloat16 to float32 to multiply it")
 def test_matrices_are_read_as_they_lie(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """A layer's images and weights become words without a pass over memory."""
+    """A layer's images and weights are words without a pass over memory, and without a conversion to float32."""
     x, w = (alpha.tensor(drawn(rng, shape, alpha.bfloat16)) for shape in ((256, 512), (384, 512)))
 
     def passed(*args: Any) -> None:
-        pytest.fail("a pass over memory makes words")
+        pytest.fail("a pass over memory makes words or float32 numbers")
 
-    monkeypatch.setattr(pairs, "in_rows", passed)
-    monkeypatch.setattr(pairs, "of_rows", passed)
+    for module, name in ((pairs, "in_rows"), (pairs, "of_rows"), (stored, "converted")):
+        monkeypatch.setattr(module, name, passed)
     y = F.linear(x, w)
     near(y, x.numpy(), w.numpy().T, alpha.bfloat16)
 
@@ -170,3 +174,20 @@ def test_a_step_in_a_graph_has_the_same_bits(rng: np.random.Generator) -> None:
     assert loss.item() == expected[0]
     for p, grad in zip(net.parameters(), expected[1], strict=True):
         np.testing.assert_array_equal(p.grad.numpy(), grad)  # type: ignore[union-attr]
+
+
+def test_one_factor_of_16_bits(engine: Engine, rng: np.random.Generator) -> None:
+    """An engine's own operations convert whichever factor is stored: no kernel reads its memory as float32."""
+    x, y = rng.standard_normal((40, 64)).astype(np.float32), drawn(rng, (64, 48), alpha.bfloat16)
+    a, b = alpha.tensor(x, engine=engine), alpha.tensor(y, engine=engine)
+    near(engine.matmul(a, b), x, y, alpha.bfloat16)
+    near(engine.matmul(b.T, a.T), y.T, x.T, alpha.bfloat16)
+    near(engine.linear_input_grad(a, b), x, y, alpha.bfloat16)
+    near(engine.linear(a, b.T, None)[0], x, y, alpha.bfloat16)
+
+
+def test_memory_of_others_at_an_odd_place(rng: np.random.Generator) -> None:
+    """Another library's numbers of 2 bytes may begin between two words."""
+    held = drawn(rng, (64 * 96 + 1,), alpha.bfloat16)
+    x, y = held[1:].reshape(64, 96), drawn(rng, (96, 48), alpha.bfloat16)
+    near(alpha.from_numpy(x) @ alpha.tensor(y), x, y, alpha.bfloat16)

@@ -92,7 +92,8 @@ def _words(engine: HostEngine, x: Tensor, axis: int) -> Tensor:
 
 def _are_words(x: Tensor) -> bool:
     """Whether neighbours in rows are words as they lie."""
-    return is_brain(x.dtype) and not any(n % 2 for n in (x.shape[-1], x.offset, *x.strides[:-1]))
+    are_even = not any(n % 2 for n in (x.shape[-1], x.offset, *x.strides[:-1]))
+    return are_even and is_brain(x.dtype) and x.address % WORD.itemsize == 0
 
 
 def _swapped(x: Tensor) -> Tensor:
