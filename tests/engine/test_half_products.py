@@ -149,7 +149,7 @@ def test_matrices_are_read_as_they_lie(monkeypatch: pytest.MonkeyPatch, rng: np.
     def passed(*args: Any) -> None:
         pytest.fail("a pass over memory makes words or float32 numbers")
 
-    for module, name in ((pairs, "in_rows"), (pairs, "of_rows"), (stored, "converted")):
+    for module, name in ((pairs, "in_rows"), (pairs, "of_rows"), (stored, "_converted")):
         monkeypatch.setattr(module, name, passed)
     y = F.linear(x, w)
     near(y, x.numpy(), w.numpy().T, alpha.bfloat16)
