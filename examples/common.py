@@ -24,6 +24,7 @@ from alpha.datasets import transforms
 from alpha.datasets.transforms import Transform
 from alpha.errors import AlphaError, ArgumentError
 from alpha.files import in_progress
+from alpha.interrupts import send_lost_again
 from alpha.serialization import replacing
 
 Array = np.ndarray[Any, Any]
@@ -120,6 +121,7 @@ def run(main: Callable[[], int]) -> NoReturn:
     """
     script = Path(sys.argv[0]).stem
     code = 1
+    send_lost_again()
     try:
         code = main()
     except (AlphaError, OSError) as error:

@@ -55,10 +55,10 @@ def _pin() -> None:
         os.sched_setaffinity(0, share(sorted(os.sched_getaffinity(0)), local, ranks))
 
 
-def _lifeline() -> types.ModuleType:
-    """The module ``alpha.distributed.lifeline``, without its packages."""
-    name = "alpha.distributed.lifeline"
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lifeline.py")
+def _alone(name: str) -> types.ModuleType:
+    """A module of alpha, without its packages."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.path.join(root, *name.split(".")) + ".py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -211,7 +211,7 @@ def _leave_stdin() -> None:
 
 def main() -> None:
     """Becomes a rank, and runs its program."""
-    lifeline: Any = _lifeline()
+    lifeline: Any = _alone("alpha.distributed.lifeline")
     rank = _found(RANKS)
     address, token = os.environ.get(lifeline.ADDRESS), os.environ.pop(lifeline.TOKEN, None)
     if rank is None or address is None or token is None:
@@ -221,6 +221,7 @@ def main() -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.default_int_handler)  # MPI's processes may inherit that it is ignored
+    _alone("alpha.interrupts").send_lost_again()
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     try:
