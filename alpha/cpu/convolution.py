@@ -12,7 +12,7 @@ from alpha import bands
 from alpha.composed import stored
 from alpha.composed.arrays import cast
 from alpha.conv.problem import FORWARD, INPUT_GRAD, WEIGHT_GRAD
-from alpha.cpu import pairs
+from alpha.cpu import pairs, planner
 from alpha.cpu.base import Array, HostEngine
 from alpha.cpu.conv.algorithm import Call
 from alpha.cpu.conv.problem import RUN_CHANNELS, Problem, problem_of
@@ -154,7 +154,7 @@ class ConvolutionOperations(HostEngine):
         x, dy = self._image(x), self._image(dy)
         problem = problem_of(WEIGHT_GRAD, x, dy, geometry, groups)
         dw = self.empty((dy.shape[3], *geometry.filter, problem.group_in), computed_in(x.dtype))
-        MACS["conv2d_weight_grad"] = pairs.run(self, problem, Call(x, dy, dw, geometry))
+        MACS["conv2d_weight_grad"] = pairs.run(self, *self._arranged(problem, Call(x, dy, dw, geometry)))
         return dw
 
     def _converted(self, name: str, source: Tensor, other: Tensor, *others: Any) -> Tensor:
@@ -243,7 +243,15 @@ class ConvolutionOperations(HostEngine):
             residual = self.dense(residual, IMAGE_ORDER)
         if bias is not call.bias or residual is not call.residual:
             call = Call(x, w, out, geometry, bias, residual, slope)
-        return pairs.run(self, problem, call)
+        return pairs.run(self, *self._arranged(problem, call))
+
+    def _arranged(self, problem: Problem, call: Call) -> tuple[Problem, Call]:
+        """A problem and its call, with copies of the images where the planner finds these worth it."""
+        found = planner.arranged(problem)
+        if found is problem:
+            return problem, call
+        other = self.dense(call.other, IMAGE_ORDER) if problem.operator == WEIGHT_GRAD else call.other
+        return found, call._replace(source=self.dense(call.source, IMAGE_ORDER), other=other)
 
     def _target(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], accumulate: Tensor | None

@@ -22,6 +22,8 @@ from alpha.functions.conv import Ints
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
 
+COPIED = "images are copied into the engine's order first"
+
 REPEATS = 5
 """Calls that a measured time is the median of, after one more."""
 
@@ -65,20 +67,24 @@ def explain(
 
 def explain_problem(engine: CPUEngine, problem: Problem, *, measure: bool = False) -> Explanation:
     """How the engine computes a problem of any strides and dtype; see ``explain``."""
-    computed, note = flattened(problem), ""
-    algorithm, known = planner.choose(computed), figures.known()
-    cycles = algorithm.cycles(computed, True, known.figures)
+    lying = flattened(problem)
+    computed, known = planner.arranged(lying, True), figures.known()
+    notes = [] if computed is lying else [COPIED]
+    algorithm = planner.choose(computed)
+    cycles = algorithm.cycles(computed, True, known.figures) + (planner.copy_cycles(lying) if notes else 0)
     if pairs.are_wanted(problem.item):
-        note = "" if pairs.has_instruction() else pairs.EMULATED
-        if pairs.has_instruction() and (choice := pairs.choose(computed, True)) is not None:
-            (algorithm, computed, cycles), note = choice, pairs.NOTE
+        if not pairs.has_instruction():
+            notes.append(pairs.EMULATED)
+        elif (choice := pairs.choose(computed, True)) is not None:
+            algorithm, computed, cycles = choice
+            notes.append(pairs.NOTE)
     tasks = algorithm.tasks(computed)
     threads = max(1, min(engine.threads, tasks))
     g = problem.geometry
     return Explanation(
         f"{problem.operator} of {problem.images} x {g.input}, {problem.in_channels} to {problem.out_channels} channels",
         TITLES[problem.operator] + algorithm.title,
-        f"{algorithm.describe(computed)}, {tasks} tasks on {threads} threads{note and f'; {note}'}",
+        f"{algorithm.describe(computed)}, {'; '.join([f'{tasks} tasks on {threads} threads', *notes])}",
         2 * problem.macs,
         _nominal(problem, g),
         1e3 * cycles * seconds_per_cycle(engine) / threads,

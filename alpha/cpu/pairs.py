@@ -133,22 +133,27 @@ class Choice(NamedTuple):
 def choose(problem: Problem, packs: bool | None = None) -> Choice | None:
     """How a convolution of float32 images is computed with words; None where a float32 algorithm is faster.
 
-    The algorithm that ``planner.use`` names is taken with words where it can be.
+    The algorithm that ``planner.use`` names is taken with words where it can be, else without; where it can compute
+    neither, the choice is as without it, for filter gradients among algorithms that multiply by no zero.
     """
-    wanted = planner.wanted_name()
+    wanted, packs = planner.wanted_name(), planner.packing(packs)
     if wanted is None:
-        return _cheaper(problem, planner.packing(packs), planner.generation())
+        return _cheaper(problem, packs, planner.generation())
     algorithm = planner.named(wanted, problem.operator)
-    return next((one for one in _choices(problem, planner.packing(packs)) if one.algorithm is algorithm), None)
+    found = next((one for one in _choices(problem, packs) if one.algorithm is algorithm), None)
+    if found is not None or (algorithm is not None and algorithm.serves(problem)):
+        return found
+    return _cheaper(problem, packs, planner.generation(), problem.operator == WEIGHT_GRAD)
 
 
 @lru_cache(maxsize=4096)
-def _cheaper(problem: Problem, packs: bool, generation: int) -> Choice | None:
+def _cheaper(problem: Problem, packs: bool, generation: int, exact: bool = False) -> Choice | None:
     choices = [one for one in _choices(problem, packs) if one.algorithm.suits(one.problem)]
+    choices = [one for one in choices if one.algorithm.exact or not exact]
     best = min(choices, key=lambda choice: choice.cycles, default=None)
     packed = packs and problem.operator != WEIGHT_GRAD
-    exact = planner.cheapest(problem, packed)
-    if best is None or exact.always or best.cycles >= exact.cycles(problem, packed, figures.known().figures):
+    plain = planner.cheapest(problem, packed, exact)
+    if best is None or plain.always or best.cycles >= plain.cycles(problem, packed, figures.known().figures):
         return None
     return best
 

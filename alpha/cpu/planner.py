@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import lru_cache
 
 from alpha.autograd import is_inference
-from alpha.conv.problem import WEIGHT_GRAD
+from alpha.conv.problem import WEIGHT_GRAD, Side
 from alpha.conv.registry import Registry, within
 from alpha.cpu import figures
+from alpha.cpu.conv import costs
 from alpha.cpu.conv.algorithm import Algorithm
 from alpha.cpu.conv.algorithms import ALGORITHMS
-from alpha.cpu.conv.problem import Problem
+from alpha.cpu.conv.problem import Problem, in_order
+
+COPY_GAIN = 0.85
+"""A copy first is made where the models promise at most so much of the time without it: they may be off by a tenth."""
 
 _wanted: ContextVar[str | None] = ContextVar("alpha_cpu_algorithm", default=None)
 
@@ -54,6 +60,41 @@ def choose(problem: Problem, packs: bool | None = None) -> Algorithm:
     if problem.operator == WEIGHT_GRAD:
         return cheapest(problem, False, wanted is not None)
     return cheapest(problem, packing(packs))
+
+
+def arranged(problem: Problem, packs: bool | None = None) -> Problem:
+    """The problem as its images lie, or of copies in the engine's order where these serve a faster algorithm.
+
+    Winograd's algorithms need images that are neighbours in memory; (N, H, W, C) in row-major order are not.
+    """
+    copied = in_order(problem)
+    if copied is problem:
+        return problem
+    return _arranged(problem, copied, packing(packs) and problem.operator != WEIGHT_GRAD, _wanted.get(), _generation)
+
+
+@lru_cache(maxsize=4096)
+def _arranged(problem: Problem, copied: Problem, packs: bool, wanted: str | None, _: int) -> Problem:
+    if wanted is not None:
+        algorithm = named(wanted, problem.operator)
+        needs_copy = algorithm is not None and algorithm.serves(copied) and not algorithm.serves(problem)
+        return copied if needs_copy else problem
+    lying, other, measured = cheapest(problem, packs), cheapest(copied, packs), figures.known().figures
+    cycles = other.cycles(copied, packs, measured) + copy_cycles(problem)
+    return copied if not lying.always and cycles < COPY_GAIN * lying.cycles(problem, packs, measured) else problem
+
+
+def copy_cycles(problem: Problem) -> float:
+    """Cycles to copy what a problem reads into the engine's order."""
+    measured = figures.known().figures
+    nbytes = 2 * problem.item * sum(math.prod(side.size) * side.channels for side in _read(problem))
+    nbytes *= problem.images * problem.groups
+    return measured.launch_cycles + costs.moved(nbytes, nbytes, measured)
+
+
+def _read(problem: Problem) -> Sequence[Side]:
+    """The sides whose images a problem reads."""
+    return problem.sides if problem.operator == WEIGHT_GRAD else problem.sides[:1]
 
 
 def wanted_name() -> str | None:

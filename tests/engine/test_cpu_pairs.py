@@ -12,8 +12,10 @@ import pytest
 
 import alpha
 from alpha import cpu, nn
+from alpha.conv.problem import FORWARD, WEIGHT_GRAD
 from alpha.cpu import isa, pairs, planner
 from alpha.cpu.conv.algorithms import ALGORITHMS
+from alpha.cpu.conv.problem import dense_problem
 from alpha.cpu.convolution import MACS
 from alpha.cpu.engine import CPUEngine
 from alpha.cpu.gemm import planner as products
@@ -181,6 +183,23 @@ def test_what_is_chosen_stays_near(
     found = F.conv2d(alpha.tensor(x), alpha.tensor(w), **options).numpy()
     exact = F.conv2d(alpha.tensor(x.astype(float)), alpha.tensor(w.astype(float)), **options).numpy()
     assert error(found, exact) < MOST_ERROR
+
+
+@pytest.mark.usefixtures("same_figures")
+def test_a_named_algorithm_that_computes_neither_leaves_the_choice() -> None:
+    """As without the name; of filter gradients, among the algorithms that multiply by no zero."""
+    pointwise = dense_problem(FORWARD, Geometry.make((16, 16), (1, 1)), 64, 256, 256, 1)
+    without_name = pairs.choose(pointwise)
+    assert without_name is not None
+    with planner.use("tap_rows"):
+        assert pairs.choose(pointwise) == without_name
+    tall = dense_problem(WEIGHT_GRAD, Geometry.make((32, 32), (7, 1)), 128, 256, 256, 1)
+    with planner.use("winograd_words"):
+        named = pairs.choose(tall)
+        assert named is None or named.algorithm.exact
+    served = dense_problem(FORWARD, Geometry.make((16, 16), (3, 3), padding=(1, 1)), 64, 256, 256, 1)
+    with planner.use("winograd4"):  # which multiplies float32 factors alone
+        assert pairs.choose(served) is None
 
 
 @pytest.mark.parametrize("slope", [None, 0.0, 0.1])

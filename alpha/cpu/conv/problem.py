@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from alpha.conv import problem as shared
+from alpha.conv.problem import FORWARD, INPUT_GRAD
 from alpha.dtypes import computed_in
 from alpha.geometry import Geometry
 from alpha.tensor import Tensor
@@ -66,6 +67,21 @@ def flattened(problem: Problem) -> Problem:
         x_step, y_step = x_step * length, y_step * length
     images, x_step, y_step = problem.images * math.prod(g.input), problem.in_channels, problem.out_channels
     return replace(problem, geometry=POINT, images=images, x_strides=(x_step,) * 3, y_strides=(y_step,) * 3)
+
+
+@lru_cache(maxsize=4096)
+def in_order(problem: Problem) -> Problem:
+    """The problem of copies of the images that are read, in the engine's order; the same one where they lie so."""
+    g, x, y = problem.geometry, problem.x_strides, problem.y_strides
+    if problem.images == 1 or g is POINT:
+        return problem
+    if problem.operator != INPUT_GRAD:
+        x = shared.dense_strides(g.input, problem.images, problem.in_channels)
+    if problem.operator != FORWARD:
+        y = shared.dense_strides(g.output, problem.images, problem.out_channels)
+    if (x, y) == (problem.x_strides, problem.y_strides):
+        return problem
+    return flattened(replace(problem, x_strides=x, y_strides=y))
 
 
 @lru_cache(maxsize=4096)
