@@ -24,13 +24,14 @@ from alpha.cpu.gemm.epilogue import Epilogue
 from alpha.cpu.gemm.problem import Product, is_by_columns, is_by_rows, product_of
 from alpha.cpu.isa import ISA
 from alpha.cpu.kernels import matvec as kernels
+from alpha.cpu.kernels.pairs import WORD
 from alpha.cpu.launches import Call as Launch
 from alpha.cpu.launches import call_of, learn, parts
 from alpha.cpu.loops import blocks, dots, machine, outer
 from alpha.cpu.loops.machine import Loop
 from alpha.dtypes import float32, is_stored
 from alpha.errors import ShapeError
-from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM
+from alpha.launches import DOT, LINEAR, MATMUL, PRODUCT_ALGORITHM, Launches
 from alpha.records import PointwiseStep
 from alpha.tensor import Tensor
 
@@ -74,7 +75,7 @@ class ProductOperations(ArrayOperations):
         if found is not None:
             return found
         if is_stored(x.dtype) or is_stored(y.dtype):
-            return self._stored_product(x, y)
+            return self._stored_product(x, y, wanted)
         x, y = self._dense_one_way(x), self._dense_one_way(y)
         problem = product_of(x, y)
         if not (problem.macs and problem.batch):
@@ -95,7 +96,7 @@ class ProductOperations(ArrayOperations):
         if found is not None:
             return found, found
         if is_stored(x.dtype) or is_stored(w.dtype) or (bias is not None and is_stored(bias.dtype)):
-            return self._stored_linear(x, w, bias, step, keeps)
+            return self._stored_linear(x, w, bias, step, keeps, keys)
         transposed = _transposed(w)
         transposed._array = self.operand(w).T  # what a weight keeps of itself is not made for each call
         x, y = self._dense_one_way(x), self._dense_one_way(transposed)
@@ -123,25 +124,41 @@ class ProductOperations(ArrayOperations):
     def linear_weight_grad(self, x: Tensor, dy: Tensor, with_bias: bool) -> tuple[Tensor, Tensor | None]:
         return self.matmul(_transposed(dy), x), self.channel_sum(dy) if with_bias else None
 
-    def _stored_product(self, x: Tensor, y: Tensor) -> Tensor:
+    def _stored_product(self, x: Tensor, y: Tensor, wanted: str | None) -> Tensor:
         """``matmul`` of a stored dtype: of bfloat16 as the matrices lie where that is faster, else of conversions."""
         if words.are_read(x, y):
             left, right = self._dense_one_way(x), self._dense_one_way(y)
             problem = product_of(left, right)
             if problem.macs and problem.batch:
-                found = pairs.run(self, problem, Call(left, right))
+                call = Call(left, right)
+                if (halves := pairs.of_halves(problem)) is not None:
+                    shape = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+                    return self._rounded(MATMUL, halves, call, shape, (left, right, wanted))
+                found = pairs.run(self, problem, call)
                 if found is not None:
                     return cast(self, found, x.dtype)
         converted: Tensor = stored.converted(self, "matmul", x, y)
         return converted
 
     def _stored_linear(
-        self, x: Tensor, w: Tensor, bias: Tensor | None, step: PointwiseStep | None, keeps: bool
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        step: PointwiseStep | None,
+        keeps: bool,
+        keys: tuple[str | None, bool],
     ) -> tuple[Tensor, Tensor]:
         """``linear`` of a stored dtype: see ``_stored_product``."""
         if words.are_read(x, w):
             left, right = self._dense_one_way(x), self._dense_one_way(_transposed(w))
             problem = product_of(left, right)
+            halves = pairs.of_halves(problem) if step is None and (bias is None or bias.dtype == x.dtype) else None
+            if halves is not None:
+                call = Call(left, right, None, None if bias is None else self._vector(bias))
+                known = LINEAR if right.storage is w.storage else None
+                given = self._rounded(known, halves, call, (), (left, w, bias, *keys))
+                return given, given
             if pairs.choose(problem, True) is not None:
                 row = None if bias is None else self._vector(cast(self, bias, float32))
                 call, result, out = self._ending(Call(left, right, None, row), step, keeps)
@@ -150,6 +167,19 @@ class ProductOperations(ArrayOperations):
                 return given if result is out else cast(self, result, x.dtype), given
         found: tuple[Tensor, Tensor] = stored.converted(self, "linear", x, w, bias, step, keeps)
         return found
+
+    def _rounded(
+        self, known: Launches | None, problem: Product, call: Call, batch: tuple[int, ...], arguments: tuple[Any, ...]
+    ) -> Tensor:
+        """A product of bfloat16, rounded by its kernel; the operation's launches learn it."""
+        out = self.empty((*batch, problem.rows, problem.columns), call.x.dtype)
+        call = call._replace(rounded=out)
+        pairs.TILES.run(self, problem, call)
+        if known is not None:
+            learn(
+                known, self, lambda: pairs.TILES.launch(problem, call._replace(out=call.target(self)), out), *arguments
+            )
+        return out
 
     def _ending(self, call: Call, step: PointwiseStep | None, keeps: bool) -> tuple[Call, Tensor, Tensor]:
         """A call with its step as the epilogue; the step's result, and the product, which is the same unless kept."""
@@ -177,12 +207,15 @@ class ProductOperations(ArrayOperations):
         """Matrices whose rows or columns are dense, as the algorithms read them; a copy where neither are."""
         return x if is_by_rows(x) or is_by_columns(x) else self.dense(x, range(x.ndim))
 
+    @stored.takes_stored_dtypes
     def gemv(self, a: Tensor, x: Tensor, trans: bool = False, plus: Tensor | None = None) -> Tensor:
         rows, columns = a.shape
         length, depth = (columns, rows) if trans else (rows, columns)
         dtype = a.dtype
         if x.shape != (depth,) or x.dtype != dtype or plus is not None:
             _check_vectors(a, (x, depth), (plus, length))
+        if is_stored(dtype):
+            return self._stored_vector(_transposed(a) if trans else a, x, plus)
         if length == 1 and plus is None:
             return self._dot(Tensor(a.storage, a.offset, x.shape, a.strides[:1] if trans else a.strides[1:], dtype), x)
         if a.strides[1] != 1:
@@ -202,6 +235,23 @@ class ProductOperations(ArrayOperations):
             (1.0, item, rows, columns, task, a.address, step * item, x.address, added, storage.address),
         )
         return Tensor(storage, 0, (length,), (1,), dtype)
+
+    def _stored_vector(self, a: Tensor, x: Tensor, plus: Tensor | None) -> Tensor:
+        """``gemv`` of a stored dtype: of large matrices of bfloat16 whose rows are dense by dot products of words."""
+        rows, columns = a.shape
+        if not (
+            words.are_read(a, x) and a.strides[1] == 1 and columns % 2 == 0 and 2 * rows * columns >= PARALLEL_BYTES
+        ):
+            row = x.strided(x.offset, (1, columns), (columns * x.strides[0], x.strides[0]))
+            product = self.linear(row, a, plus)[0]
+            return product.strided(product.offset, (rows,), (1,))
+        x, sums = self._vector(x), self.empty((rows,), float32)
+        task, threads = _tasks(rows, columns, 2, False, self.threads)
+        entry = _entry(kernels.words_vector, WORD, 7)
+        tapes.enter(entry, threads, (0, rows, columns // 2, task, a.address, 2 * a.strides[0], x.address, sums.address))
+        if plus is not None:
+            sums = self.elementwise("add", sums, cast(self, plus, float32), out=sums)
+        return cast(self, sums, a.dtype)
 
     def ger(
         self, x: Tensor, y: Tensor, alpha: float = 1.0, a: Tensor | None = None, out: Tensor | None = None

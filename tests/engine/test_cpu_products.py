@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said() -> None:
         explain_product(engine, (2, 0), (0, 5))
     with pytest.raises(ShapeError, match=r"\[explain_product\]"):
         explain_product(engine, (2, 3, 3), (3, 3, 3))
-    with pytest.raises(DtypeError, match=r"\[explain_product\] expected float32 or float64, got int64"):
+    with pytest.raises(DtypeError, match=r"expected float32 or float64, bfloat16 or float16, got int64"):
         explain_product(engine, (2, 3), (3, 5), dtype=np.int64)
     with pytest.raises(ArgumentError, match=r"expected one of vectors, blas, tiles, pixels, got 'images'"):
         product_planner.use("images")

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 import alpha
 from alpha import Engine
 from alpha.composed import stored
-from alpha.cpu import isa, pairs
+from alpha.cpu import explain_product, isa, pairs, products
 from alpha.cpu.gemm import planner
+from alpha.cpu.gemm.explanations import CONVERTED, READ
+from alpha.launches import LINEAR, MATMUL
 from alpha.nn import functional as F
 
 Array = np.ndarray[Any, Any]
@@ -142,17 +144,88 @@ def test_bits_do_not_depend_on_threads(cpu: Any, rng: np.random.Generator) -> No
 
 
 @pytest.mark.skipif(not isa.DOTS, reason="the processor converts bfloat16 to float32 to multiply it")
-def test_matrices_are_read_as_they_lie(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    """A layer's images and weights are words without a pass over memory, and without a conversion to float32."""
-    x, w = (alpha.tensor(drawn(rng, shape, alpha.bfloat16)) for shape in ((256, 512), (384, 512)))
+@pytest.mark.parametrize("sizes", [(256, 512, 384), (32, 784, 256), (1, 64, 48), (128, 512, 10)])
+def test_matrices_are_read_as_they_lie(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, sizes: tuple[int, int, int]
+) -> None:
+    """In whatever order they lie, without a pass over memory that makes words, or a conversion to float32 and back."""
+    rows, depth, columns = sizes
+    x, y = drawn(rng, (rows, depth), alpha.bfloat16), drawn(rng, (depth, columns), alpha.bfloat16)
+    bias = drawn(rng, (columns,), alpha.bfloat16)
 
     def passed(*args: Any) -> None:
-        pytest.fail("a pass over memory makes words or float32 numbers")
+        pytest.fail("a pass over memory makes words, or converts numbers")
 
-    for module, name in ((pairs, "in_rows"), (pairs, "of_rows"), (stored, "_converted")):
+    for module, name in (
+        *((pairs, "in_rows"), (pairs, "of_rows"), (stored, "_converted")),
+        *((pairs, "cast"), (products, "cast")),
+    ):
         monkeypatch.setattr(module, name, passed)
-    y = F.linear(x, w)
-    near(y, x.numpy(), w.numpy().T, alpha.bfloat16)
+    engine = alpha.engine("cpu")
+    for x_columns in (False, True):
+        for y_columns in (False, True):
+            near(lying(x, x_columns, engine) @ lying(y, y_columns, engine), x, y, alpha.bfloat16)
+    found = F.linear(alpha.tensor(x), lying(y, True, engine).T, alpha.tensor(bias))
+    near(found, x, y, alpha.bfloat16, bias.astype(np.float64))
+
+
+@pytest.mark.parametrize("sizes", [(32, 784, 256), (8, 64, 10), (1, 40, 30), (17, 96, 33), (128, 512, 10)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_launches_have_the_bits_of_the_first_call(
+    cpu: Any, rng: np.random.Generator, sizes: tuple[int, int, int], threads: int
+) -> None:
+    """What a launch learned of the first call it does for others' numbers, also where these begin between words."""
+    rows, depth, columns = sizes
+    cpu.configure(threads=threads)
+    for launches in (MATMUL, LINEAR):
+        launches.forget()
+    held = rng.standard_normal((4, rows * depth + 1)).astype(alpha.bfloat16)
+    w, b = drawn(rng, (columns, depth), alpha.bfloat16), drawn(rng, (columns,), alpha.bfloat16)
+    weights, bias = alpha.tensor(w), alpha.tensor(b)
+    for k, numbers in enumerate(alpha.tensor(held)):
+        x = numbers[k % 2 :][: rows * depth].reshape(rows, depth)
+        for transposed, calls in ((False, (weights.T, None)), (True, (weights, bias)), (True, (weights, None))):
+            call = F.linear if transposed else alpha.matmul
+            arguments = [one for one in calls if one is not None]
+            found = call(x, *arguments).numpy()
+            for launches in (MATMUL, LINEAR):
+                launches.forget()
+            np.testing.assert_array_equal(found, call(x, *arguments).numpy())
+            np.testing.assert_array_equal(found, call(x, *arguments).numpy())
+            near(alpha.tensor(found), x.numpy(), w.T, alpha.bfloat16, 0 if calls[1] is None else b.astype(float))
+
+
+@pytest.mark.parametrize("dtype", [alpha.bfloat16, alpha.float16])
+@pytest.mark.parametrize(("rows", "depth"), [(700, 512), (331, 1030), (513, 515), (1, 300_000), (40, 30)])
+def test_products_with_a_vector(engine: Engine, rng: np.random.Generator, dtype: Any, rows: int, depth: int) -> None:
+    """Matrices by rows and by columns, vectors with and without gaps, and a bias."""
+    w, b = drawn(rng, (rows, depth), dtype), drawn(rng, (rows,), dtype)
+    apart = alpha.tensor(drawn(rng, (depth, 3), dtype), engine=engine)[:, 1]
+    x = np.asarray(apart.to("cpu"))
+    bias, vector = alpha.tensor(b, engine=engine), apart.contiguous()
+    for by_columns in (False, True):
+        a = lying(w, by_columns, engine)
+        for given_ in (apart, vector):
+            near((a @ given_)[None], x[None], w.T, dtype)
+            near((given_ @ a.T)[None], x[None], w.T, dtype)
+            near(F.linear(given_[None], a, bias), x[None], w.T, dtype, b.astype(np.float64))
+
+
+def test_bits_of_a_vector_do_not_depend_on_threads(cpu: Any, rng: np.random.Generator) -> None:
+    w, x = alpha.tensor(drawn(rng, (1031, 514), alpha.bfloat16)), alpha.tensor(drawn(rng, (514,), alpha.bfloat16))
+    found = []
+    for threads in (1, 2, 3):
+        cpu.configure(threads=threads)
+        found.append((w @ x).numpy())
+    assert all((one == found[0]).all() for one in found)
+
+
+def test_explain_says_how_16_bits_are_multiplied(cpu: Any) -> None:
+    told = explain_product(cpu, (256, 512), (512, 256), dtype=alpha.bfloat16, measure=True)
+    assert (READ if isa.DOTS else CONVERTED) in told.choice and told.measured_ms is not None
+    other = explain_product(cpu, (256, 512), (512, 256), dtype=alpha.float16)
+    assert CONVERTED in other.choice and READ not in other.choice
+    assert told.useful == other.useful == 2 * 256 * 512 * 256
 
 
 def test_a_step_in_a_graph_has_the_same_bits(rng: np.random.Generator) -> None:

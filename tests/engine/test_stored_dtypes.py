@@ -201,7 +201,7 @@ optimizer.step()
 alpha.save(net.state_dict(), PATH + ".safetensors")
 alpha.load(PATH + ".safetensors")
 engine = type(alpha.default_engine())
-print(hasattr(engine.gemv, _MARK), hasattr(engine.optimizer_step, _MARK))
+print(hasattr(engine.ger, _MARK), hasattr(engine.optimizer_step, _MARK))
 """
 
 
@@ -219,6 +219,6 @@ def test_float32_pays_nothing_for_them(made: str, total: str, tmp_path: Path) ->
     import torch
 
     torch.save(torch.full((3,), 2.0, dtype=torch.bfloat16), tmp_path / "x.pt")
-    code = f"PATH = {str(tmp_path / 'x.pt')!r}\n{PLAIN}print(({made}).sum().item(), hasattr(engine.gemv, _MARK))"
+    code = f"PATH = {str(tmp_path / 'x.pt')!r}\n{PLAIN}print(({made}).sum().item(), hasattr(engine.ger, _MARK))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split("\n")[:2] == ["False False", f"{total} True"]

@@ -37,8 +37,9 @@ class Call(NamedTuple):
     Attributes:
         x, y: (..., rows, depth) and (..., depth, columns), each with dense rows or dense columns.
         out: (..., rows, columns), dense, with all batch axes; None for a new tensor.
-        bias: a row that is added to each row of the result; dense.
+        bias: a row that is added to each row of the result; dense, of the result's dtype.
         epilogue: a point-wise function of the result.
+        rounded: of matrices of bfloat16, where the result goes as such; dense. Sums are then added up in ``out``.
     """
 
     x: Tensor
@@ -46,6 +47,7 @@ class Call(NamedTuple):
     out: Tensor | None = None
     bias: Tensor | None = None
     epilogue: Epilogue | None = None
+    rounded: Tensor | None = None
 
     def target(self, engine: HostEngine) -> Tensor:
         """Where the result goes, in the dtype that is computed in."""

@@ -15,10 +15,13 @@ from alpha.cpu.explanations import measured, seconds_per_cycle
 from alpha.cpu.gemm import pairs, planner
 from alpha.cpu.gemm.problem import Product, product
 from alpha.cpu.isa import L1_SET_STRIDE
-from alpha.dtypes import as_dtype
+from alpha.dtypes import as_dtype, computed_in, is_brain, is_stored
 from alpha.errors import DtypeError, ShapeError
 from alpha.explanation import Explanation
 from alpha.tensor import Tensor
+
+READ, CONVERTED = "factors of bfloat16, by VDPBF16PS", "factors converted to float32"
+"""How matrices of 16 bits are multiplied."""
 
 
 def explain_product(
@@ -36,7 +39,7 @@ def explain_product(
     Args:
         engine: ``alpha.engine("cpu")``.
         x_shape, y_shape: (..., rows, depth) and (..., depth, columns); batch axes broadcast.
-        dtype: float32 or float64.
+        dtype: float32, float64, bfloat16 or float16.
         x_is_transposed, y_is_transposed: whether an operand's columns are dense instead of its rows, as those of a
             transposed view are: a layer's weights in ``linear`` on the right, what a weight's gradient has on the left.
         measure: whether to run it on numbers of that size too.
@@ -49,8 +52,8 @@ def explain_product(
         ShapeError, DtypeError: what does not fit, or is empty.
     """
     given = as_dtype(dtype, "explain_product")
-    if given not in dtypes.FLOATS:
-        raise DtypeError(f"[explain_product] expected {dtypes.float_names()}, got {given}")
+    if given not in dtypes.FLOATS and not is_stored(given):
+        raise DtypeError(f"[explain_product] expected {dtypes.float_names()}, bfloat16 or float16, got {given}")
     x, y = tuple(x_shape), tuple(y_shape)
     try:
         batch = np.broadcast_shapes(x[:-2], y[:-2])
@@ -60,20 +63,31 @@ def explain_product(
         raise ShapeError(
             f"[explain_product] expected shapes (..., rows, depth) and (..., depth, columns) without 0, got {x} and {y}"
         )
+    item = computed_in(given).itemsize
     problem = product(
-        (x[-2], x[-1], y[-1]), int(np.prod(batch)), given.itemsize,
+        (x[-2], x[-1], y[-1]), int(np.prod(batch)), item,
         _is_by_columns(x, x_is_transposed), _is_by_columns(y, y_is_transposed),
-        x_rows_collide=x[-1] * given.itemsize % L1_SET_STRIDE == 0,
+        x_rows_collide=x[-1] * item % L1_SET_STRIDE == 0,
     )  # fmt: skip
     call = _call_of(engine, problem, x, y, given) if measure else None
-    return explain_problem(engine, problem, call)
+    return explain_problem(engine, problem, call, given if is_stored(given) else None)
 
 
-def explain_problem(engine: CPUEngine, problem: Product, call: Callable[[], Tensor] | None = None) -> Explanation:
-    """How the engine computes a problem; ``call`` is timed where it is given."""
+def explain_problem(
+    engine: CPUEngine,
+    problem: Product,
+    call: Callable[[], Tensor] | None = None,
+    stored: np.dtype[Any] | None = None,
+) -> Explanation:
+    """How the engine computes a problem; ``call`` is timed where it is given, ``stored`` a dtype of 16 bits."""
     algorithm, known, computed, note = planner.choose(problem), figures.known(), problem, ""
     cycles = algorithm.cycles(problem, known.figures)
-    if words.are_wanted(problem.item):
+    are_read = stored is not None and is_brain(stored) and words.has_instruction()
+    if are_read and (chosen := pairs.choose(problem, True)) is not None:
+        (algorithm, computed), cycles, note = chosen, pairs.cycles(problem, True), READ
+    elif stored is not None:
+        cycles, note = cycles + pairs.pass_cycles(problem), CONVERTED
+    elif words.are_wanted(problem.item):
         note = "" if words.has_instruction() else words.EMULATED
         if words.has_instruction() and (chosen := pairs.choose(problem)) is not None:
             (algorithm, computed), cycles, note = chosen, pairs.cycles(problem), words.NOTE

@@ -1,7 +1,9 @@
 """The kernel of a product of matrices: blocks of the result, each on the micro-kernel of the convolutions.
 
 It is written as LLVM IR and compiled by LLVM alone (``alpha.cpu.loops.machine``), for float32 and for float64, for a
-left matrix that is read where it lies and one whose columns are dense, which is packed.
+left matrix that is read where it lies and one whose columns are dense, which is packed. Matrices of bfloat16 are
+multiplied two terms at a time: whoever packs rows of terms makes words of two of them, and neighbours in memory are
+words as they lie.
 
 A task is a block of rows and columns of one product. It goes through the depth in blocks: it packs a block of the left
 matrix where its columns are dense, or copies it where its rows would share a set of the L1 cache, then packs one panel
@@ -27,7 +29,7 @@ from alpha.cpu.isa import ISA
 from alpha.cpu.job_slot import drawn
 from alpha.cpu.kernels import microkernel, vectors
 from alpha.cpu.kernels.microkernel import ADD, COLUMN_MAJOR, NARROW_ROWS, NARROW_WIDE_ROWS, ROW_MAJOR, ROWS, Shape
-from alpha.cpu.kernels.vectors import I64, Vectors, integer
+from alpha.cpu.kernels.vectors import I32, I64, Images, Vectors, every, integer
 from alpha.cpu.loops import machine
 
 TILE_GAP_BYTES = 64
@@ -99,6 +101,10 @@ class Addresses(NamedTuple):
     """From product to product of a batch without a table; with one, 0."""
     y_next: int
     out_next: int
+    rounded: int
+    """Address of the result in bfloat16, which lies as the one that the sums are added up in; or 0."""
+    rounded_bias: int
+    """Address of a row of bfloat16 that is added before rounding, or 0."""
 
 
 FIELDS = (*Cut._fields, *Addresses._fields)
@@ -113,12 +119,14 @@ class Kind(NamedTuple):
         is_packed: whether the left matrix has dense columns, and its blocks are packed into tiles.
         vectors: of a panel's row: one where the result has no more columns than that.
         are_pairs: whether the matrices hold words of two bfloat16, and the result float32.
+        are_halves: whether they hold bfloat16, of which the kernel makes words: of neighbours along the terms.
     """
 
     bits: int
     is_packed: bool
     vectors: int
     are_pairs: bool = False
+    are_halves: bool = False
 
     @property
     def item(self) -> int:
@@ -190,12 +198,19 @@ class _Writer:
         self.zero.linkage = "internal"
         self.panel_row = integer(kind.vectors * ISA.bytes)
         self.tile_row = integer(kind.tile * kind.item)
+        self.read_bytes = ISA.bytes // 2 if kind.are_halves else ISA.bytes
+        """Bytes of a row of a matrix that become a vector."""
+        self.source_row, self.source_tile = (
+            integer(one.constant // 2) if kind.are_halves else one for one in (self.panel_row, self.tile_row)
+        )
 
     def text(self) -> str:
         """The module's text."""
         self._multiply = self._write("multiply", 13, self._multiply_body)
         self._pack_rows = self._write("pack_rows", 5, self._pack_rows_body)
         self._pack_columns = self._write("pack_columns", 5, self._pack_columns_body)
+        if self.kind.are_halves:
+            self._round = self._write("round", 6, self._round_body)
         if self.kind.is_packed:
             self._pack_tiles = self._write("pack_tiles", 5, self._pack_tiles_body)
         else:
@@ -252,13 +267,27 @@ class _Writer:
                     source = b.add(y, b.mul(loop.index, term))
                     target = b.add(panel, b.mul(loop.index, self.panel_row))
                     for v in range(self.kind.vectors):
-                        at = b.add(source, integer(v * ISA.bytes))
+                        at = b.add(source, integer(v * self.read_bytes))
                         left = b.sub(columns, integer(v * emit.lanes))
-                        emit.prefetch(b.add(at, b.mul(term, integer(PREFETCHED_TERMS))))
-                        if not self.kind.is_packed:  # else the panel before prefetches this one
-                            emit.prefetch(b.add(at, self.panel_row), into_l2=True)
-                        value = emit.load_masked(at, left) if masked else emit.load(at)
+                        for row in self._rows(b, at, term):
+                            emit.prefetch(b.add(row, b.mul(term, integer(PREFETCHED_TERMS))))
+                            if not self.kind.is_packed:  # else the panel before prefetches this one
+                                emit.prefetch(b.add(row, self.source_row), into_l2=True)
+                        value = self._read(emit, at, term, left if masked else None)
                         emit.store(value, b.add(target, integer(v * ISA.bytes)))
+
+    def _rows(self, b: Any, at: Any, term: Any) -> list[Any]:
+        """Where the rows begin that a term is read from: two where words are made of halves."""
+        return [at, b.add(at, b.ashr(term, integer(1)))] if self.kind.are_halves else [at]
+
+    def _read(self, emit: Vectors, at: Any, term: Any, left: Any = None) -> Any:
+        """A vector of a term whose rows are dense, or its first ``left`` lanes: of halves words of two rows."""
+        if not self.kind.are_halves:
+            return emit.load(at) if left is None else emit.load_masked(at, left)
+        b, halves = emit.builder, Images(emit, types.uint16)
+        bits = ir.VectorType(I32, emit.lanes)
+        lower, upper = [b.bitcast(halves.load(row, left), bits) for row in self._rows(b, at, term)]
+        return b.bitcast(b.or_(b.lshr(lower, every(bits, 16)), upper), emit.vector)
 
     def _pack_columns_body(self, b: Any, y: Any, column: Any, panel: Any, depth: Any, columns: Any) -> None:
         """A panel of columns whose terms are dense, by squares; beyond the last column it is read again."""
@@ -296,14 +325,15 @@ class _Writer:
             with cgutils.for_range_slice(b, start, end, integer(together), I64) as (first, _):
                 source, target = b.add(x, b.mul(first, term)), b.add(tiles, b.mul(first, self.tile_row))
                 with cgutils.for_range(b, count, intp=I64) as loop:
-                    read = b.add(source, b.mul(loop.index, self.tile_row))
+                    read = b.add(source, b.mul(loop.index, self.source_tile))
                     write = b.add(target, b.mul(loop.index, apart))
                     ahead = b.mul(term, integer(TERMS_COPIED))
                     for _ in range(together):
-                        emit.prefetch(b.add(read, ahead))
+                        for row in self._rows(b, read, term):
+                            emit.prefetch(b.add(row, ahead))
                         for v in range(pieces):
-                            piece = integer(v * ISA.bytes)
-                            emit.store(emit.load(b.add(read, piece)), b.add(write, piece))
+                            value = self._read(emit, b.add(read, integer(v * self.read_bytes)), term)
+                            emit.store(value, b.add(write, integer(v * ISA.bytes)))
                         read, write = b.add(read, term), b.add(write, self.tile_row)
 
     def _copy_block_body(self, b: Any, x: Any, row: Any, rows: Any, depth: Any, copy: Any, copy_row: Any) -> None:
@@ -367,9 +397,9 @@ class _Writer:
                     b.add(f["bias"], offset), width, ahead, f["y_term"],
                 ]  # fmt: skip
                 b.call(self._multiply, arguments)
-                has_epilogue = b.icmp_signed("!=", f["epilogue"], integer(0))
-                with b.if_then(b.and_(is_last, has_epilogue)):
-                    self._run_epilogue(b, f, (first_row, b.add(first_row, height)), (first, column, end))
+                has_end = b.icmp_signed("!=", b.or_(f["epilogue"], f["rounded"]), integer(0))
+                with b.if_then(b.and_(is_last, has_end)):
+                    self._run_ends(b, f, (first_row, height, out), (first, column, end))
 
     def _panel_ahead(self, b: Any, f: dict[str, Any], places: tuple[Any, Any], terms: Any, now: tuple[Any, Any]) -> Any:
         """Where the next panel of a right matrix with dense rows lies, which may be the next block's first; else 0.
@@ -378,22 +408,51 @@ class _Writer:
         """
         (source, block), (column, end) = places, now
         is_last = b.icmp_signed(">=", b.add(column, integer(self.kind.panel)), end)
-        next_panel, next_block = b.add(source, self.panel_row), b.add(block, b.mul(terms, f["y_term"]))
+        next_panel, next_block = b.add(source, self.source_row), b.add(block, b.mul(terms, f["y_term"]))
         by_columns = b.icmp_signed("!=", f["y_is_by_columns"], integer(0))
         return b.select(by_columns, integer(0), b.select(is_last, next_block, next_panel))
 
-    def _run_epilogue(self, b: Any, f: dict[str, Any], rows: tuple[Any, Any], columns: tuple[Any, Any, Any]) -> None:
-        """The epilogue over some panels, when the last of them is done; ``columns``: the task's first, now, its end."""
-        first, column, end = columns
+    def _run_ends(self, b: Any, f: dict[str, Any], rows: tuple[Any, Any, Any], columns: tuple[Any, Any, Any]) -> None:
+        """The epilogue and the rounding of some panels, when the last of them is done.
+
+        ``rows``: the task's first, how many, and where they begin; ``columns``: the task's first, now, its end.
+        """
+        (first_row, height, out), (first, column, end) = rows, columns
         panel, together = integer(self.kind.panel), b.mul(f["epilogue_panels"], integer(self.kind.panel))
         done, following = b.sub(column, first), b.add(column, panel)
         is_end = b.icmp_signed(">=", following, end)
         is_full = b.icmp_signed("==", b.srem(b.add(done, panel), together), integer(0))
         with b.if_then(b.or_(is_end, is_full)):
             start = b.add(first, b.mul(b.sdiv(done, together), together))
-            kind = ir.FunctionType(ir.VoidType(), [I64] * 5)
-            function = b.inttoptr(f["epilogue"], kind.as_pointer())
-            b.call(function, [f["epilogue_job"], *rows, start, _least(b, following, end)])
+            stop = _least(b, following, end)
+            with b.if_then(b.icmp_signed("!=", f["epilogue"], integer(0))):
+                kind = ir.FunctionType(ir.VoidType(), [I64] * 5)
+                function = b.inttoptr(f["epilogue"], kind.as_pointer())
+                b.call(function, [f["epilogue_job"], first_row, b.add(first_row, height), start, stop])
+            if self.kind.are_halves:
+                with b.if_then(b.icmp_signed("!=", f["rounded"], integer(0))):
+                    sums = b.add(out, b.mul(start, integer(self.kind.item)))
+                    rounded = b.add(f["rounded"], b.ashr(b.sub(sums, f["out"]), integer(1)))
+                    bias, twice = f["rounded_bias"], b.mul(start, integer(2))
+                    bias = b.select(b.icmp_signed("!=", bias, integer(0)), b.add(bias, twice), bias)
+                    b.call(self._round, [sums, rounded, bias, height, b.sub(stop, start), f["out_row"]])
+
+    def _round_body(self, b: Any, sums: Any, rounded: Any, bias: Any, rows: Any, columns: Any, out_row: Any) -> None:
+        """Rounds sums to bfloat16, with a row of bfloat16 added where there is one."""
+        emit = Vectors(b, types.float32)
+        halves = Images(emit, types.uint16)
+        has_bias = b.icmp_signed("!=", bias, integer(0))
+        with b.if_else(has_bias) as (with_bias, without):
+            for branch, adds in ((with_bias, True), (without, False)):
+                with branch, cgutils.for_range(b, rows, intp=I64) as row:
+                    offset = b.mul(row.index, out_row)
+                    read, write = b.add(sums, offset), b.add(rounded, b.ashr(offset, integer(1)))
+                    with cgutils.for_range_slice(b, integer(0), columns, integer(emit.lanes), I64) as (column, _):
+                        left, place = b.sub(columns, column), b.mul(column, integer(2))
+                        value = emit.load_first(b.add(read, b.mul(column, integer(4))), left)
+                        if adds:
+                            value = b.fadd(value, halves.load_first(b.add(bias, place), left))
+                        halves.store_first(value, b.add(write, place), left)
 
     def _shared_body(self, b: Any, share: Any, job: Any) -> None:
         """Draws tasks until none is left."""

@@ -13,7 +13,6 @@ from alpha.cpu.gemm.algorithm import Algorithm, Call
 from alpha.cpu.gemm.problem import Product, is_by_rows
 from alpha.cpu.gemm.tiles import Tiles
 from alpha.cpu.isa import L1_SET_STRIDE
-from alpha.cpu.kernels.pairs import WORD
 from alpha.dtypes import is_brain
 from alpha.launches import PRODUCT_ALGORITHM
 from alpha.tensor import Tensor
@@ -30,36 +29,45 @@ def choose(problem: Product, are_read: bool = False) -> tuple[Algorithm, Product
     wanted = PRODUCT_ALGORITHM.get()
     if wanted is None:
         return _cheaper(problem, are_read, planner.generation())
-    return (TILES, of_words(problem)) if wanted == TILES.name else None
+    return (TILES, of_words(problem, are_read)) if wanted == TILES.name else None
 
 
 @lru_cache(maxsize=8192)
 def _cheaper(problem: Product, are_read: bool, generation: int) -> tuple[Algorithm, Product] | None:
-    paired, known = of_words(problem), figures.known().figures
-    exact = planner.choose(problem).cycles(problem, known)
+    exact = planner.choose(problem).cycles(problem, figures.known().figures)
     if are_read:
-        exact += _pass_cycles(problem)
-    if problem.is_of_vectors or cycles(problem) >= exact:
+        exact += pass_cycles(problem)
+    if (problem.is_of_vectors and not are_read) or cycles(problem, are_read) >= exact:
         return None
-    return TILES, paired
+    return TILES, of_words(problem, are_read)
 
 
-def cycles(problem: Product) -> float:
+def cycles(problem: Product, are_read: bool = False) -> float:
     """Cycles of a product of words, with making them; those of a batch's broadcast matrices as if there were more."""
-    return _pass_cycles(problem) + TILES.cycles(of_words(problem), figures.known().figures)
+    computed = of_words(problem, are_read)
+    passes = 0.0 if computed.are_halves else pass_cycles(problem)
+    return passes + TILES.cycles(computed, figures.known().figures)
 
 
-def _pass_cycles(problem: Product) -> float:
+def pass_cycles(problem: Product) -> float:
     """Cycles to convert both matrices."""
     left, right = problem.rows * problem.depth, problem.depth * problem.columns
     return pairs.pass_cycles(problem.batch * left) + pairs.pass_cycles(problem.batch * right)
 
 
-def of_words(problem: Product) -> Product:
-    """The product of matrices of words: half as many terms."""
+@lru_cache(maxsize=8192)
+def of_words(problem: Product, are_read: bool = False) -> Product:
+    """The product of matrices of words: half as many terms. Of bfloat16 in pairs the kernel makes words itself."""
+    are_halves = are_read and problem.depth % 2 == 0
     depth = -(-problem.depth // 2)
     collides = depth * problem.item % L1_SET_STRIDE == 0 and not problem.x_is_by_columns
-    return replace(problem, depth=depth, is_kept=False, x_rows_collide=collides, are_pairs=True)
+    return replace(problem, depth=depth, is_kept=False, x_rows_collide=collides, are_pairs=True, are_halves=are_halves)
+
+
+def of_halves(problem: Product) -> Product | None:
+    """The problem of matrices of bfloat16 that the kernel makes words of; None where another way is taken."""
+    chosen = choose(problem, True)
+    return chosen[1] if chosen is not None and chosen[1].are_halves else None
 
 
 def run(engine: HostEngine, problem: Product, call: Call) -> Tensor | None:
@@ -68,17 +76,15 @@ def run(engine: HostEngine, problem: Product, call: Call) -> Tensor | None:
     if chosen is None:
         return None
     algorithm, paired = chosen
-    x, y = _words(engine, call.x, -1), _words(engine, call.y, -2)
-    return algorithm.run(engine, paired, call._replace(x=x, y=y, out=call.target(engine)))
+    if not paired.are_halves:
+        call = call._replace(x=_words(engine, call.x, -1), y=_words(engine, call.y, -2), out=call.target(engine))
+    return algorithm.run(engine, paired, call)
 
 
 def _words(engine: HostEngine, x: Tensor, axis: int) -> Tensor:
     """Matrices with words along an axis, the terms', of the same dense axis."""
     if not is_by_rows(x):
         return _swapped(_words(engine, _swapped(x), -3 - axis))
-    if axis == -1 and _are_words(x):
-        strides = (*[step // 2 for step in x.strides[:-1]], 1)
-        return Tensor(x.storage, x.offset // 2, (*x.shape[:-1], x.shape[-1] // 2), strides, WORD)
     x = engine.dense(x, range(x.ndim))
     *batch, rows, columns = x.shape
     if axis == -1:
@@ -88,12 +94,6 @@ def _words(engine: HostEngine, x: Tensor, axis: int) -> Tensor:
         out = pairs.words(engine, (*batch, -(-rows // 2), columns))
         pairs.of_rows(engine, x, math.prod(batch), rows, columns, out.address)
     return out
-
-
-def _are_words(x: Tensor) -> bool:
-    """Whether neighbours in rows are words as they lie."""
-    are_even = not any(n % 2 for n in (x.shape[-1], x.offset, *x.strides[:-1]))
-    return are_even and is_brain(x.dtype) and x.address % WORD.itemsize == 0
 
 
 def _swapped(x: Tensor) -> Tensor:

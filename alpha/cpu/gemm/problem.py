@@ -26,6 +26,7 @@ class Product:
         is_kept: whether the right matrix is a layer's weights in inference, which may be kept packed.
         x_rows_collide: whether rows of the left matrix lie so far apart that all share a set of the L1 cache.
         are_pairs: whether terms are words of two bfloat16, whose products are summed in float32.
+        are_halves: whether these words are to be made of matrices of bfloat16, of twice as many terms.
     """
 
     rows: int
@@ -38,6 +39,7 @@ class Product:
     is_kept: bool = False
     x_rows_collide: bool = False
     are_pairs: bool = False
+    are_halves: bool = False
 
     operator: ClassVar[str] = PRODUCT
 
@@ -47,8 +49,9 @@ class Product:
     @cached_property
     def _hash(self) -> int:
         """Cached, since every call looks up its algorithm by it."""
-        layouts = self.x_is_by_columns, self.y_is_by_columns, self.is_kept, self.x_rows_collide, self.are_pairs
-        return hash((self.rows, self.depth, self.columns, self.batch, self.item, *layouts))
+        layouts = self.x_is_by_columns, self.y_is_by_columns, self.is_kept, self.x_rows_collide
+        dtypes = self.item, self.are_pairs, self.are_halves
+        return hash((self.rows, self.depth, self.columns, self.batch, *dtypes, *layouts))
 
     @property
     def macs(self) -> int:

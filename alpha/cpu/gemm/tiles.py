@@ -35,6 +35,9 @@ BLOCK_BYTES = 640 << 10
 EPILOGUE_BYTES = 256 << 10
 """About how many bytes of the result the epilogue gets at a time: they are in the L2 cache yet."""
 
+SUM_BYTES = 4
+"""Bytes of a sum of products of bfloat16, and of a word of two of them."""
+
 LAUNCHED_MACS = 1 << 23
 """Most multiply-adds of what launches know: with more, what Python does is no matter."""
 
@@ -131,7 +134,7 @@ def _threads(problem: Product, threads: int) -> int:
 def _kind(problem: Product) -> Kind:
     """Panels of one vector where the result has no more columns."""
     vectors = 1 if problem.columns <= ISA.lanes(problem.item) else ISA.vectors
-    return Kind(8 * problem.item, problem.x_is_by_columns, vectors, problem.are_pairs)
+    return Kind(8 * problem.item, problem.x_is_by_columns, vectors, problem.are_pairs, problem.are_halves)
 
 
 def _depth_block(problem: Product) -> int:
@@ -208,17 +211,20 @@ class Tiles(Algorithm):
     def run(self, engine: HostEngine, problem: Product, call: Call) -> Tensor:
         planned, out = plan(problem, engine.threads), call.target(engine)
         threads = min(_threads(problem, engine.threads), planned.tasks)
-        bias, epilogue = call.bias, call.epilogue
+        bias, epilogue, rounded = call.bias, call.epilogue, call.rounded
         scratch = engine.allocate(threads * planned.scratch_bytes)
         is_fused = epilogue is not None and len(out.shape) == 2
         behind = epilogue.job(out) if epilogue is not None and is_fused else None
         steps, table = _steps(call.x, call.y, out), None
         if steps is None:
             table, steps = _matrices(call.x, call.y, out), (0, 0, 0)
+        added = 0 if bias is None else bias.address
         addresses = _lies(call.x, call.y, out, steps)._replace(
             scratch=scratch.address,
-            mode=STORE if bias is None else BIAS,
-            bias=0 if bias is None else bias.address,
+            mode=BIAS if added and rounded is None else STORE,
+            bias=added if rounded is None else 0,
+            rounded=0 if rounded is None else rounded.address,
+            rounded_bias=0 if rounded is None else added,
             epilogue=0 if behind is None else behind.part,
             epilogue_job=0 if behind is None else behind.record.ctypes.data,
             matrices=0 if table is None else table.ctypes.data,
@@ -233,19 +239,27 @@ class Tiles(Algorithm):
         else:
             tape.keep(behind, table)
             tape.share(code, code.entries.shared, job, threads)
+        if rounded is not None:
+            return rounded
         return out if epilogue is None or is_fused else finished(engine, call._replace(bias=None), out)
 
     def launch(self, problem: Product, call: Call, out: Tensor) -> launches.Call | None:
         steps = _steps(call.x, call.y, out)
         if steps is None or problem.batch * problem.macs > LAUNCHED_MACS:
             return None
+        is_rounded = call.rounded is not None
         planned = plan(problem, _threads(problem, 2))  # for one thread, or as good for several as for two
         told = [constant(value) for value in struct.unpack(f"{len(Cut._fields)}q", planned.told)]
         lies = {name: constant(value) for name, value in _lies(call.x, call.y, out, steps)._asdict().items()}
         lies |= {"x": of_tensor(0), "y": of_tensor(1), "out": of_result(), "scratch": of_result(1)}
-        if call.bias is not None:
+        if is_rounded:
+            lies |= {"out": of_result(2), "rounded": of_result()}
+            if call.bias is not None:
+                lies["rounded_bias"] = of_tensor(2)
+        elif call.bias is not None:
             lies |= {"mode": constant(BIAS), "bias": of_tensor(2)}
         tasks = 1 if _threads(problem, 2) == 1 else planned.tasks
+        sums = (problem.batch * problem.rows * problem.columns * problem.item,) if is_rounded else ()
         return call_of(
             kernel.compiled(planned.kind),
             [*told, *lies.values()],
@@ -253,7 +267,7 @@ class Tiles(Algorithm):
             problem.batch * problem.macs // MACS_PER_ELEMENT,
             tasks,
             None,
-            scratch=(tasks * planned.scratch_bytes,),  # a thread that takes part has one task at least
+            scratch=(tasks * planned.scratch_bytes, *sums),  # a thread that takes part has one task at least
         )
 
 
@@ -261,19 +275,23 @@ _PACKED = struct.Struct(f"{len(Addresses._fields)}q")
 
 
 def _lies(x: Tensor, y: Tensor, out: Tensor, steps: tuple[int, int, int]) -> Addresses:
-    """How the matrices lie, without addresses, to be stored; ``steps``: from each product's to the next's."""
+    """How the matrices lie, without addresses, to be stored; ``steps``: from each product's to the next's.
+
+    The sums lie as the result, in numbers of ``SUM_BYTES`` where the matrices' are shorter.
+    """
     item = x.dtype.itemsize
+    term, summed = (2 * item, SUM_BYTES) if item < SUM_BYTES else (item, item)  # two terms of halves to a word
     x_next, y_next, out_next = steps
     return Addresses(*[0] * len(Addresses._fields))._replace(
         x_row=x.strides[-2] * item,
-        x_term=x.strides[-1] * item,
-        y_term=y.strides[-2] * item,
+        x_term=x.strides[-1] * term,
+        y_term=y.strides[-2] * term,
         y_column=y.strides[-1] * item,
-        out_row=out.strides[-2] * item,
+        out_row=out.strides[-2] * summed,
         mode=STORE,
         x_next=x_next * item,
         y_next=y_next * item,
-        out_next=out_next * item,
+        out_next=out_next * summed,
     )
 
 

@@ -167,6 +167,23 @@ def matrix_vector(share, tag, item, rows, columns, task_rows, a, step, x, plus, 
 
 
 @compiled
+def words_vector(share, tag, rows, words, task_rows, a, step, x, y):  # type: ignore[no-untyped-def]
+    """y = A x in float32, of rows and a vector of words of two bfloat16. A task is some rows; steps are in bytes."""
+    while True:
+        row = draw_task(share, -(-rows // task_rows)) * task_rows
+        if row >= rows:
+            break
+        end = min(row + task_rows, rows)
+        while row + DOT_ROWS <= end:
+            _dots_4(tag, a + row * step, step, x, words, y + 4 * row)
+            row += DOT_ROWS
+        while row < end:
+            _dots_1(tag, a + row * step, step, x, words, y + 4 * row)
+            row += 1
+    return 0
+
+
+@compiled
 def vector_matrix(share, tag, item, rows, columns, task_columns, a, step, x, plus, y):  # type: ignore[no-untyped-def]
     """y = x A, plus the vector at ``plus`` if that is not 0. A task is some columns, whose sums stay in the L1
     cache."""

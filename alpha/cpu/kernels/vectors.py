@@ -72,6 +72,7 @@ class Vectors:
         self.vector = ir.VectorType(self.scalar, self.lanes)
         self.zero = self.constant(0.0)
         self.are_pairs = isinstance(tag, types.Integer)
+        self.align = self.item // 2 if self.are_pairs else self.item  # words may begin at any number of bfloat16
 
     def opaque(self, value: Any) -> Any:
         """The same integer, hidden from LLVM, which otherwise computes one address from another by a difference."""
@@ -93,12 +94,12 @@ class Vectors:
     def load(self, address: Any) -> Any:
         """Loads a vector."""
         value = self.builder.load(self.pointer(address, self.vector))
-        value.align = self.item
+        value.align = self.align
         return value
 
     def store(self, value: Any, address: Any) -> None:
         """Stores a vector."""
-        self.builder.store(value, self.pointer(address, self.vector)).align = self.item
+        self.builder.store(value, self.pointer(address, self.vector)).align = self.align
 
     def stream(self, value: Any, address: Any) -> None:
         """Stores a vector past the caches; the address must be a multiple of the vector's size."""
@@ -116,7 +117,7 @@ class Vectors:
     def broadcast(self, address: Any) -> Any:
         """Loads a number into every lane of a vector."""
         value = self.builder.load(self.pointer(address, self.scalar))
-        value.align = self.item
+        value.align = self.align
         return self.spread(value)
 
     def spread(self, value: Any) -> Any:
@@ -180,14 +181,16 @@ class Vectors:
         mask = self.below(count)
         load = self._masked("load", self.vector, [self.vector.as_pointer(), I32, mask.type, self.vector])
         at = self.pointer(address, self.vector)
-        return self.builder.call(load, [at, ir.Constant(I32, self.item), mask, self.zero if others is None else others])
+        return self.builder.call(
+            load, [at, ir.Constant(I32, self.align), mask, self.zero if others is None else others]
+        )
 
     def store_masked(self, value: Any, address: Any, count: Any) -> None:
         """Stores the first ``count`` lanes; other memory is not touched."""
         mask = self.below(count)
         store = self._masked("store", ir.VoidType(), [self.vector, self.vector.as_pointer(), I32, mask.type])
         at = self.pointer(address, self.vector)
-        self.builder.call(store, [value, at, ir.Constant(I32, self.item), mask])
+        self.builder.call(store, [value, at, ir.Constant(I32, self.align), mask])
 
     def store_first(self, value: Any, address: Any, count: Any) -> None:
         """Does what ``store_masked`` does, without a mask if all lanes are stored: masks may be slow."""
