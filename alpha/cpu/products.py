@@ -97,11 +97,12 @@ class ProductOperations(ArrayOperations):
             return found, found
         if is_stored(x.dtype) or is_stored(w.dtype) or (bias is not None and is_stored(bias.dtype)):
             return self._stored_linear(x, w, bias, step, keeps, keys)
+        bias = None if bias is None else self._vector(bias)  # launches learn it as it lies now
         transposed = _transposed(w)
         transposed._array = self.operand(w).T  # what a weight keeps of itself is not made for each call
         x, y = self._dense_one_way(x), self._dense_one_way(transposed)
         problem = product_of(x, y, is_inference())
-        call = Call(x, y, None, None if bias is None else self._vector(bias))
+        call = Call(x, y, None, bias)
         are_wanted = words.are_wanted(problem.item)
         if step is None and are_wanted and (found := self._in_pairs(problem, call)) is not None:
             return found, found
@@ -155,9 +156,9 @@ class ProductOperations(ArrayOperations):
             problem = product_of(left, right)
             halves = pairs.of_halves(problem) if step is None and (bias is None or bias.dtype == x.dtype) else None
             if halves is not None:
-                call = Call(left, right, None, None if bias is None else self._vector(bias))
+                bias = None if bias is None else self._vector(bias)  # launches learn it as it lies now
                 known = LINEAR if right.storage is w.storage else None
-                given = self._rounded(known, halves, call, (), (left, w, bias, *keys))
+                given = self._rounded(known, halves, Call(left, right, None, bias), (), (left, w, bias, *keys))
                 return given, given
             if pairs.choose(problem, True) is not None:
                 row = None if bias is None else self._vector(cast(self, bias, float32))
