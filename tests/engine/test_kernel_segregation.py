@@ -267,7 +267,10 @@ EXACT = (*(algorithm.name for algorithm in ALGORITHMS if algorithm.exact and INP
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", range(len(KINDS)), ids=["tiles", "few results", "depthwise"])
 def test_every_element_is_written_once(engine: Engine, kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the right value; and by the engine's count only products without a zero are computed."""
+    """With the right value; and by the engine's count only products without a zero are computed.
+
+    What the CPU engine chooses itself may multiply others.
+    """
     macs = {"cpu": on_cpu.MACS, "cu32:0": on_cuda.MACS}.get(engine.name)  # other engines do not count
     for turn, (rows, columns) in enumerate(islice(pairs(), kind, None, len(KINDS))):
         problem = Problem(rows, columns, KINDS[kind])
@@ -276,7 +279,8 @@ def test_every_element_is_written_once(engine: Engine, kind: int, monkeypatch: p
             results = check(engine, problem, monkeypatch)
         for result in results:
             np.testing.assert_array_equal(result, problem.sums, f"{rows} x {columns}")
-        assert macs is None or macs["conv2d_input_grad"] == problem.products, f"{rows} x {columns}"
+        is_counted = macs is not None and (algorithm is not None or engine.name != "cpu")
+        assert not is_counted or macs["conv2d_input_grad"] == problem.products, f"{rows} x {columns}"
 
 
 def test_winograd_writes_every_element_once(cpu: CPUEngine, monkeypatch: pytest.MonkeyPatch) -> None:
