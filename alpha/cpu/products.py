@@ -130,6 +130,10 @@ class ProductOperations(ArrayOperations):
         if words.are_read(x, y):
             left, right = self._dense_one_way(x), self._dense_one_way(y)
             problem = product_of(left, right)
+            if pairs.reads_once(problem) and wanted in (None, "vectors") and len(x.shape) == len(y.shape) == 2:
+                a, v = (left, right) if problem.columns == 1 else (_transposed(right), _transposed(left))
+                vector = self._stored_vector(a, v.strided(v.offset, v.shape[:1], v.strides[:1]), None)
+                return vector.strided(0, (problem.rows, problem.columns), (problem.columns, 1))
             if problem.macs and problem.batch:
                 call = Call(left, right)
                 if (halves := pairs.of_halves(problem)) is not None:
@@ -238,18 +242,23 @@ class ProductOperations(ArrayOperations):
         return Tensor(storage, 0, (length,), (1,), dtype)
 
     def _stored_vector(self, a: Tensor, x: Tensor, plus: Tensor | None) -> Tensor:
-        """``gemv`` of a stored dtype: of large matrices of bfloat16 whose rows are dense by dot products of words."""
-        rows, columns = a.shape
-        if not (
-            words.are_read(a, x) and a.strides[1] == 1 and columns % 2 == 0 and 2 * rows * columns >= PARALLEL_BYTES
-        ):
+        """``gemv`` of a stored dtype: large matrices of bfloat16 are read once, as they lie."""
+        (rows, columns), a = a.shape, self._dense_one_way(a)
+        problem = product_of(a, x.strided(x.offset, (columns, 1), (x.strides[0], 1)))
+        if not (words.are_read(a, x) and pairs.reads_once(problem)):
             row = x.strided(x.offset, (1, columns), (columns * x.strides[0], x.strides[0]))
             product = self.linear(row, a, plus)[0]
             return product.strided(product.offset, (rows,), (1,))
         x, sums = self._vector(x), self.empty((rows,), float32)
-        task, threads = _tasks(rows, columns, 2, False, self.threads)
-        entry = _entry(kernels.words_vector, WORD, 7)
-        tapes.enter(entry, threads, (0, rows, columns // 2, task, a.address, 2 * a.strides[0], x.address, sums.address))
+        if not problem.x_is_by_columns:
+            task, threads = _tasks(rows, columns, 2, False, self.threads)
+            lies = rows, columns // 2, task, a.address, 2 * a.strides[0], x.address, sums.address
+            tapes.enter(_entry(kernels.words_vector, WORD, 7), threads, (0, *lies))
+        else:
+            factors = cast(self, x, float32)
+            task, threads = _tasks(columns, rows, 2, True, self.threads)
+            lies = columns, rows, task, a.address, 2 * a.strides[1], factors.address, sums.address
+            tapes.enter(_entry(kernels.vector_halves, float32, 7), threads, (1.0, *lies))
         if plus is not None:
             sums = self.elementwise("add", sums, cast(self, plus, float32), out=sums)
         return cast(self, sums, a.dtype)

@@ -208,6 +208,8 @@ def test_products_with_a_vector(engine: Engine, rng: np.random.Generator, dtype:
         for given_ in (apart, vector):
             near((a @ given_)[None], x[None], w.T, dtype)
             near((given_ @ a.T)[None], x[None], w.T, dtype)
+            near(given_[None] @ a.T, x[None], w.T, dtype)
+            near(a @ given_[:, None], w, x[:, None], dtype)
             near(F.linear(given_[None], a, bias), x[None], w.T, dtype, b.astype(np.float64))
 
 
@@ -226,6 +228,11 @@ def test_explain_says_how_16_bits_are_multiplied(cpu: Any) -> None:
     other = explain_product(cpu, (256, 512), (512, 256), dtype=alpha.float16)
     assert CONVERTED in other.choice and READ not in other.choice
     assert told.useful == other.useful == 2 * 256 * 512 * 256
+    if isa.DOTS:
+        names = {rows: explain_product(cpu, (rows, 512), (512, 700), dtype=alpha.bfloat16).name for rows in (1, 2)}
+        assert names == {1: "vectors", 2: "tiles"}
+        with planner.use("tiles"):
+            assert explain_product(cpu, (1, 512), (512, 700), dtype=alpha.bfloat16).name == "tiles"
 
 
 def test_a_step_in_a_graph_has_the_same_bits(rng: np.random.Generator) -> None:

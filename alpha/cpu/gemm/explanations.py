@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,16 @@ from alpha.cpu.engine import CPUEngine
 from alpha.cpu.explanations import measured, seconds_per_cycle
 from alpha.cpu.gemm import pairs, planner
 from alpha.cpu.gemm.problem import Product, product
+from alpha.cpu.gemm.vectors import Vectors
 from alpha.cpu.isa import L1_SET_STRIDE
 from alpha.dtypes import as_dtype, computed_in, is_brain, is_stored
 from alpha.errors import DtypeError, ShapeError
 from alpha.explanation import Explanation
+from alpha.launches import PRODUCT_ALGORITHM
 from alpha.tensor import Tensor
+
+VECTORS = Vectors()
+"""The algorithm that reads a matrix once."""
 
 READ, CONVERTED = "factors of bfloat16, by VDPBF16PS", "factors converted to float32"
 """How matrices of 16 bits are multiplied."""
@@ -83,7 +89,10 @@ def explain_problem(
     algorithm, known, computed, note = planner.choose(problem), figures.known(), problem, ""
     cycles = algorithm.cycles(problem, known.figures)
     are_read = stored is not None and is_brain(stored) and words.has_instruction()
-    if are_read and (chosen := pairs.choose(problem, True)) is not None:
+    if are_read and pairs.reads_once(problem) and PRODUCT_ALGORITHM.get() in (None, VECTORS.name):
+        algorithm, note = VECTORS, READ
+        cycles = algorithm.cycles(replace(problem, item=np.dtype(stored).itemsize), known.figures)
+    elif are_read and (chosen := pairs.choose(problem, True)) is not None:
         (algorithm, computed), cycles, note = chosen, pairs.cycles(problem, True), READ
     elif stored is not None:
         cycles, note = cycles + pairs.pass_cycles(problem), CONVERTED

@@ -20,6 +20,9 @@ from alpha.tensor import Tensor
 TILES = Tiles()
 """The algorithm that multiplies words."""
 
+VECTOR_NUMBERS = 1 << 17
+"""Numbers of a matrix from which its product with a vector has kernels of its own: for fewer one launch is faster."""
+
 
 def choose(problem: Product, are_read: bool = False) -> tuple[Algorithm, Product] | None:
     """The algorithm and the problem of words; None where a float32 algorithm is faster, or named by ``planner.use``.
@@ -62,6 +65,16 @@ def of_words(problem: Product, are_read: bool = False) -> Product:
     depth = -(-problem.depth // 2)
     collides = depth * problem.item % L1_SET_STRIDE == 0 and not problem.x_is_by_columns
     return replace(problem, depth=depth, is_kept=False, x_rows_collide=collides, are_pairs=True, are_halves=are_halves)
+
+
+def reads_once(problem: Product) -> bool:
+    """Whether a product with a vector, of bfloat16, is large enough to be summed while the matrix is read as it lies.
+
+    Rows of terms are read as words, of which a whole number is needed.
+    """
+    is_one = problem.batch == 1 and 1 in (problem.rows, problem.columns)
+    has_rows_of_terms = problem.y_is_by_columns if problem.columns > 1 else not problem.x_is_by_columns
+    return is_one and problem.macs >= VECTOR_NUMBERS and (problem.depth % 2 == 0 or not has_rows_of_terms)
 
 
 def of_halves(problem: Product) -> Product | None:

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from alpha.cpu.compile import compiled
 from alpha.cpu.job_slot import draw_task
 from alpha.cpu.kernels.runs import Runs
-from alpha.cpu.kernels.vectors import integer, read_number, write_number
+from alpha.cpu.kernels.vectors import Images, integer, read_number, write_number
 
 DOT_ROWS, SUM_ROWS, UPDATE_ROWS = 4, 8, 2
 """Rows per iteration of each operation."""
@@ -83,8 +83,11 @@ def _dots(rows: int) -> Any:
     return dots
 
 
-def _sums(rows: int) -> Any:
-    """``sums(tag, a, step, x, columns, y)``: adds ``rows`` rows of ``a`` to y, each times its number of x."""
+def _sums(rows: int, of_halves: bool = False) -> Any:
+    """``sums(tag, a, step, x, columns, y)``: adds ``rows`` rows of ``a`` to y, each times its number of x.
+
+    ``of_halves``: rows of bfloat16; x and y are float32.
+    """
 
     @intrinsic  # type: ignore[misc, untyped-decorator, unused-ignore]
     def sums(_typing: Any, tag: Any, a: Any, step: Any, x: Any, columns: Any, y: Any) -> Any:
@@ -92,11 +95,13 @@ def _sums(rows: int) -> Any:
             _, a, step, x, columns, y = arguments
             emit = _Rows(builder, tag, rows)
             starts, factors = emit.starts(a, step), emit.scalars(x)
+            halves = Images(emit.vectors, types.uint16)
 
             def add(offset: Any, index: int, left: Any) -> None:
-                total = emit.load(y, offset, left)
+                total, half = emit.load(y, offset, left), builder.ashr(offset, integer(1))
                 for start, factor in zip(starts, factors, strict=True):
-                    total = emit.vectors.fma(emit.load(start, offset, left), factor, total)
+                    row = halves.load(builder.add(start, half), left) if of_halves else emit.load(start, offset, left)
+                    total = emit.vectors.fma(row, factor, total)
                 emit.store(total, y, offset, left)
 
             emit.vectors.for_each_vector(columns, 2, add)
@@ -141,6 +146,7 @@ def _updates(rows: int, streamed: bool = False) -> Any:
 
 _dots_4, _dots_1 = _dots(DOT_ROWS), _dots(1)
 _sums_8, _sums_1 = _sums(SUM_ROWS), _sums(1)
+_half_sums_8, _half_sums_1 = _sums(SUM_ROWS, of_halves=True), _sums(1, of_halves=True)
 _updates_2, _updates_1 = _updates(UPDATE_ROWS), _updates(1)
 _updates_past_2 = _updates(UPDATE_ROWS, streamed=True)
 
@@ -201,6 +207,26 @@ def vector_matrix(share, tag, item, rows, columns, task_columns, a, step, x, plu
             row += SUM_ROWS
         while row < rows:
             _sums_1(tag, a + at + row * step, step, x + row * item, width, y + at)
+            row += 1
+    return 0
+
+
+@compiled
+def vector_halves(share, tag, rows, columns, task_columns, a, step, x, y):  # type: ignore[no-untyped-def]
+    """y = x A of a matrix of bfloat16, in float32, as x is. A task is some columns."""
+    while True:
+        column = draw_task(share, -(-columns // task_columns)) * task_columns
+        if column >= columns:
+            break
+        width, first, to = min(task_columns, columns - column), a + 2 * column, y + 4 * column
+        for j in range(width):
+            write_number(tag, to + 4 * j, tag * 0)
+        row = 0
+        while row + SUM_ROWS <= rows:
+            _half_sums_8(tag, first + row * step, step, x + 4 * row, width, to)
+            row += SUM_ROWS
+        while row < rows:
+            _half_sums_1(tag, first + row * step, step, x + 4 * row, width, to)
             row += 1
     return 0
 
