@@ -16,8 +16,9 @@ from alpha.cpu.gemm.algorithm import LAUNCH_CYCLES, Algorithm, Call, finished
 from alpha.cpu.gemm.problem import Product, is_by_rows
 from alpha.tensor import Tensor
 
-MOST_ROWS = 1024
-"""With more rows packing is nothing beside the product, and ``tiles`` is faster."""
+LEAST_ROWS, MOST_ROWS = 128, 1024
+"""With fewer rows there are too few tasks for several threads: on two ``tiles`` took half the time for 32 rows, on one
+nine tenths. With more rows packing is nothing beside the product."""
 
 
 class Pixels(Algorithm):
@@ -31,7 +32,7 @@ class Pixels(Algorithm):
 
     def suits(self, problem: Product) -> bool:
         """Elsewhere ``tiles`` was as fast or faster in all that was measured, by up to 1.4 times."""
-        return problem.is_kept and problem.rows <= MOST_ROWS
+        return problem.is_kept and LEAST_ROWS <= problem.rows <= MOST_ROWS
 
     def cycles(self, problem: Product, figures: Figures) -> float:
         pixels = _pixels_of(problem)
