@@ -196,7 +196,7 @@ def test_a_named_algorithm_that_computes_neither_leaves_the_choice() -> None:
     tall = dense_problem(WEIGHT_GRAD, Geometry.make((32, 32), (7, 1)), 128, 256, 256, 1)
     with planner.use("winograd_words"):
         named = pairs.choose(tall)
-        assert named is None or named.algorithm.exact
+        assert named is not None and named.algorithm.exact
     served = dense_problem(FORWARD, Geometry.make((16, 16), (3, 3), padding=(1, 1)), 64, 256, 256, 1)
     with planner.use("winograd4"):  # which multiplies float32 factors alone
         assert pairs.choose(served) is None

@@ -26,7 +26,7 @@ from alpha.tensor import Tensor
 VECTORS = Vectors()
 """The algorithm that reads a matrix once."""
 
-READ, CONVERTED = "factors of bfloat16, by VDPBF16PS", "factors converted to float32"
+READ, CONVERTED = "factors of bfloat16, sums in float32", "factors converted to float32"
 """How matrices of 16 bits are multiplied."""
 
 
