@@ -41,11 +41,14 @@ SMALL = 1 << 20
 
 SMALL_SEGMENT = 2 << 20
 
+REPEATED = SMALL_SEGMENT + GRAIN
+"""Most bytes of blocks that are known as recently lent; a kernel's scratch memory is mostly within."""
+
 MIN_SPLIT = 256 << 10
 """Fewest bytes that are split off a block in a growing segment; they merge again with neighbours that become free."""
 
 MOST_RECENT = 1024
-"""How many small blocks of a size are known as recently lent."""
+"""How many blocks of a size are known as recently lent."""
 
 HELD_RECENT = 64
 """How many of these may still be held: a step uses so many at a time, and finds them free in the next."""
@@ -153,7 +156,7 @@ class MemoryPool:
     """Keeps segments for reuse and divides them into blocks that split and merge, under a cap on all that it holds.
 
     Small blocks are reused for requests of the same size; they are merged when another size is requested. The pool
-    keeps the loans of those lent recently: a block whose loan nobody else holds any more is lent again as it is.
+    keeps the loans of small and middling blocks lent recently: one that nobody else holds is lent again as it is.
 
     ``in_use`` counts what tensors hold, ``held`` all that the pool has from the engine, ``peak`` the largest
     ``in_use``, ``hits`` the requests served without the engine. When memory runs out, the pool frees unused segments,
@@ -200,7 +203,7 @@ class MemoryPool:
         # Loans end wherever a reference is dropped, even during a change: the next operation takes their blocks back.
         self._returned: deque[_Lease] = deque()
         self._end_lease = self._returned.append
-        # Small blocks in the order in which they were lent, by size. Whoever pops one alone decides about it, and may
+        # Blocks in the order in which they were lent, by size. Whoever pops one alone decides about it, and may
         # forget it at any time: then its loan ends with its last holder, as that of any other block.
         self._recent: dict[int, deque[tuple[Block, Loan]]] = {}
         self._adopted: deque[tuple[_Lease, object]] = deque()  # of segments made during a change, with handles
@@ -334,7 +337,7 @@ class MemoryPool:
                 lease = _Lease(loan, self._end_lease)
                 lease.block = found
                 self._leases.add(lease)
-                if size < SMALL:
+                if size <= REPEATED and found.nbytes == size:  # a larger one would count as this many bytes
                     if recent is None:
                         recent = self._recent.setdefault(size, deque(maxlen=MOST_RECENT))
                     recent.append((found, loan))
@@ -532,10 +535,10 @@ class MemoryPool:
         elif self._discard is not None:
             self._discard(self._segments[segment], block.address, block.nbytes)
 
-    def _forget_unheld(self) -> None:
-        """Ends the loans that the pool alone holds."""
+    def _forget_unheld(self, least: int = 0) -> None:
+        """Ends the loans that the pool alone holds, of blocks of at least so many bytes."""
         self._unheld_then = 0
-        for recent in list(self._recent.values()):
+        for recent in [recent for size, recent in list(self._recent.items()) if size >= least]:
             for _ in range(len(recent)):
                 try:
                     pair = recent.popleft()
@@ -558,17 +561,15 @@ class MemoryPool:
             lease = returned.popleft()
             if lease in leases:
                 leases.discard(lease)
-                self._put_back(lease.block)
-
-    def _put_back(self, block: Block) -> None:
-        size = block.nbytes
-        self._in_use -= size
-        if size >= SMALL:
-            self._merge_in(block)
-        elif size in self._small:
-            self._small[size].append(block)
-        else:
-            self._small[size] = [block]
+                block = lease.block
+                size = block.nbytes
+                self._in_use -= size
+                if size >= SMALL:
+                    self._merge_in(block)
+                elif size in self._small:
+                    self._small[size].append(block)
+                else:
+                    self._small[size] = [block]
 
     def _adopt(self) -> None:
         """Adds the segments that were made during a change."""
@@ -593,24 +594,37 @@ class MemoryPool:
     def _merge_in(self, block: Block) -> None:
         """Adds a block to the free ones, merged with free neighbours."""
         block.free = True
-        for neighbour in (block.previous, block.next):
-            if neighbour is not None and neighbour.free:
-                self._remove(neighbour)
-                block = self._merge(block, neighbour)
+        previous, following = block.previous, block.next
+        if following is not None and following.free:
+            self._remove(following)
+            block.nbytes += following.nbytes
+            self._link(block, following.next)
+        if previous is not None and previous.free:
+            self._remove(previous)
+            previous.nbytes += block.nbytes
+            self._link(previous, block.next)
+            block = previous
         insort(self._free, (block.nbytes, block.address, block))
 
     def _merged_fit(self, size: int, short: bool = False) -> Block | None:
-        """The best fit; for a small request the small blocks are merged where none is free without.
+        """The best fit; where none is free, of what becomes so by taking back large blocks that nobody holds, or, for
+        a small request, by merging small blocks.
 
         What is merged for a size again and again is cut again and again, so that it gets blocks of its own, unless
         memory is ``short``.
         """
         found = self._fit(size)
-        if found is None and size < SMALL and (short or self._merged.get(size, 0) < MOST_MERGES):
+        if found is not None:
+            return found
+        if size >= SMALL:
+            self._forget_unheld(SMALL)
+            self._sort_in()
+        elif short or self._merged.get(size, 0) < MOST_MERGES:
             self._merged[size] = self._merged.get(size, 0) + 1
             self._merge_small()
-            found = self._fit(size)
-        return found
+        else:
+            return None
+        return self._fit(size)
 
     def _fit(self, size: int) -> Block | None:
         """The smallest free block of enough bytes; in growing segments the first in memory, so that their ends stay
@@ -724,13 +738,6 @@ class MemoryPool:
         block.nbytes = size
         rest.free = True
         insort(self._free, (rest.nbytes, rest.address, rest))
-
-    def _merge(self, first: Block, second: Block) -> Block:
-        low, high = (first, second) if first.address < second.address else (second, first)
-        low.nbytes += high.nbytes
-        self._link(low, high.next)
-        low.free = True
-        return low
 
     def _remove(self, block: Block) -> None:
         del self._free[bisect_left(self._free, (block.nbytes, block.address))]
