@@ -65,9 +65,12 @@ def taking(tensor: Tensor, other: Tensor) -> list[Action]:
 def versions(tensors: Iterable[Tensor]) -> list[Action]:
     """The actions that give new versions to the storages of tensors that are written to."""
     storages = [tensor.storage for tensor in tensors]
-    repeated = [(storage.repeat,) for storage in storages if storage.is_mirrored]
-    told = [(storage.tell_written,) for storage in storages if storage.waiting is not None]
-    return [*[(setattr, storage, "version", storage.version + 1) for storage in storages], *told, *repeated]
+    found: list[Action] = [(setattr, storage, "version", storage.version + 1) for storage in storages]
+    heard = [storage for storage in storages if storage.waiting is not None or storage.is_mirrored]
+    if heard:
+        found += [(storage.tell_written,) for storage in heard if storage.waiting is not None]
+        found += [(storage.repeat,) for storage in heard if storage.is_mirrored]
+    return found
 
 
 class Changes:

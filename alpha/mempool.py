@@ -28,13 +28,15 @@ host it is the block's bytes, elsewhere empty."""
 _new_loan = np.empty
 
 _references = sys.getrefcount
-_loan_of = operator.itemgetter(1)
+_size_of, _loan_of = operator.itemgetter(0), operator.itemgetter(1)
 
 GRAIN = 512
 """Every request is rounded up to a multiple of this many bytes, which is also the alignment of blocks in a segment."""
 
 SLACK = 128
 """Bytes after every request that a kernel may read but never write: loads of a panel may go beyond a row's end."""
+
+_BEYOND, _GRAINS = SLACK + GRAIN - 1, -GRAIN
 
 SMALL = 1 << 20
 """Requests below this many bytes share segments of ``SMALL_SEGMENT``; larger ones get a segment of their size."""
@@ -296,7 +298,7 @@ class MemoryPool:
         Once nobody holds the loan, the block returns to the pool. OutOfMemoryError beyond the cap. ``collected``: do
         not try again after a garbage collection.
         """
-        size = (nbytes + (SLACK + GRAIN - 1)) & -GRAIN
+        size = (nbytes + _BEYOND) & _GRAINS
         recent = self._recent.get(size)
         tries = TRIES
         while recent and tries:
@@ -331,7 +333,7 @@ class MemoryPool:
                 # What nobody holds became less by what was lent again, at most: it is counted only where that matters.
                 most = self._in_use + min(0, self._lent_again - self._unheld_then)
                 if most > self._peak:
-                    self._lent_again, self._unheld_then = 0, self._unheld()
+                    self._lent_again, self._unheld_then = 0, self._unheld(self._in_use - self._peak)
                     self._peak = max(self._peak, self._in_use - self._unheld_then)
                 loan = self._loan(found, self._segments[found.segment])
                 lease = _Lease(loan, self._end_lease)
@@ -548,9 +550,14 @@ class MemoryPool:
                 if _references(pair[1]) != _UNHELD:
                     recent.append(pair)
 
-    def _unheld(self) -> int:
-        """Bytes of the blocks whose loans the pool alone holds."""
-        return sum([size * _counts(list(recent)).count(_UNHELD_IN_PAIR) for size, recent in list(self._recent.items())])
+    def _unheld(self, enough: int) -> int:
+        """Bytes of the blocks whose loans the pool alone holds; of the largest alone where those are enough."""
+        total = 0
+        for size, recent in sorted(self._recent.items(), key=_size_of, reverse=True):
+            total += size * _counts(list(recent)).count(_UNHELD_IN_PAIR)
+            if total >= enough:
+                break
+        return total
 
     def _sort_in(self) -> None:
         """Adds returned blocks to the free ones. The caller holds the lock."""

@@ -138,8 +138,8 @@ class Tensor(Methods):
     @staticmethod
     def dense(engine: Engine, shape: Shape, dtype: np.dtype[Any], order: Sequence[int] | None = None) -> Tensor:
         """An uninitialised tensor without gaps; ``order`` lists the axes from outermost to innermost."""
-        strides = _dense_strides(shape, None if order is None else tuple(order))
-        return Tensor(engine.allocate(math.prod(shape) * dtype.itemsize), 0, shape, strides, dtype)
+        strides, count = _dense_layout(shape, None if order is None else tuple(order))
+        return Tensor(engine.allocate(count * dtype.itemsize), 0, shape, strides, dtype)
 
     def strided(self, offset: int, shape: Shape, strides: Shape) -> Tensor:
         """A tensor over the same storage, outside the graph: elements offset + sum of index * stride, in elements.
@@ -340,7 +340,7 @@ class Tensor(Methods):
 
 def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> Shape:
     """Strides without gaps for axes laid out from outermost to innermost in ``order``."""
-    return _dense_strides(tuple(shape), None if order is None else tuple(order))
+    return _dense_layout(tuple(shape), None if order is None else tuple(order))[0]
 
 
 def memory_order(shape: Shape, strides: Shape) -> Shape:
@@ -352,13 +352,14 @@ def memory_order(shape: Shape, strides: Shape) -> Shape:
 
 
 @lru_cache(maxsize=8192)
-def _dense_strides(shape: Shape, order: Shape | None) -> Shape:
+def _dense_layout(shape: Shape, order: Shape | None) -> tuple[Shape, int]:
+    """The strides of a tensor without gaps, and the number of its elements."""
     strides = [0] * len(shape)
     step = 1
     for axis in reversed(range(len(shape)) if order is None else order):
         strides[axis] = step
         step *= max(int(shape[axis]), 1)
-    return tuple(strides)
+    return tuple(strides), math.prod(shape)
 
 
 def is_within(storage: Storage, dtype: np.dtype[Any], offset: Any, shape: Any, strides: Any) -> bool:
@@ -387,7 +388,7 @@ def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
 
 @lru_cache(maxsize=8192)
 def _is_dense(shape: Shape, strides: Shape, order: Shape | None) -> bool:
-    wanted = _dense_strides(shape, order)
+    wanted, _ = _dense_layout(shape, order)
     return all(n <= 1 or s == w for n, s, w in zip(shape, strides, wanted, strict=True))
 
 

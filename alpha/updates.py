@@ -23,18 +23,28 @@ Refresh = Callable[[], "UpdateRule"]
 """Gives the rule of a captured step's next replay."""
 
 
-def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> None:
-    """Errors unless each row has the rule's states, lives on the engine and agrees in shape and float dtype."""
-    length = 2 + rule.states
+def check_rows(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> list[bool]:
+    """Errors unless each row has the rule's states, lives on the engine and agrees in shape and float dtype.
+
+    Tells of each whether its tensors have the same strides.
+    """
+    length, alike = 2 + rule.states, []
+    checked: np.dtype[Any] | None = None
     for row in rows:
         if len(row) != length:
             raise ShapeError(f"[optimizer_step] expected {length} tensors a row by {rule}, got {len(row)}")
-        shape, dtype = row[0].shape, row[0].dtype
-        if dtype not in FLOATS:
+        first = row[0]
+        shape, dtype, strides = first.shape, first.dtype, first.strides
+        if dtype is not checked and dtype not in FLOATS:
             _check(engine, row)
+        checked, same = dtype, True
         for tensor in row:
             if tensor.storage.engine is not engine or tensor.shape != shape or tensor.dtype is not dtype:
                 _check(engine, row)
+            if tensor.strides != strides:
+                same = False
+        alike.append(same)
+    return alike
 
 
 def numbers_of_replay(rule: UpdateRule, captured: Program) -> tuple[float, ...]:
@@ -89,7 +99,8 @@ class Batch(NamedTuple):
         tensors: list[Tensor] = []
         back: list[tuple[Tensor, Tensor]] = []
         for row, copies in zip(self.rows, self.dense, strict=True):
-            tensors += written(row)
+            tensors.append(row[0])
+            tensors += row[2:]
             if copies is not row:
                 pairs = zip(written(copies), written(row), strict=True)
                 back += [(copy, tensor) for copy, tensor in pairs if copy is not tensor]
@@ -98,26 +109,20 @@ class Batch(NamedTuple):
 
 def batches(engine: Engine, rule: UpdateRule, rows: Sequence[Row]) -> list[Batch]:
     """The rows by dtype, for an engine's kernels; errors as ``check_rows``."""
-    check_rows(engine, rule, rows)
+    alike = check_rows(engine, rule, rows)
     found: dict[np.dtype[Any], Batch] = {}
     batch: Batch | None = None
-    for row in rows:
-        dtype = row[0].dtype
-        if batch is None or batch.dtype != dtype:
-            batch = found.setdefault(dtype, Batch(dtype, [], []))
+    for row, same in zip(rows, alike, strict=True):
+        param = row[0]
+        if batch is None or batch.dtype is not param.dtype:
+            batch = found.setdefault(param.dtype, Batch(param.dtype, [], []))
         batch.rows.append(row)
-        batch.dense.append(_aligned(engine, row))
+        batch.dense.append(row if same and has_no_gaps(param.shape, param.strides) else _aligned(engine, row))
     return list(found.values())
 
 
 def _aligned(engine: Engine, row: Row) -> Row:
-    strides = row[0].strides
-    if has_no_gaps(row[0].shape, strides):
-        for tensor in row:
-            if tensor.strides != strides:
-                break
-        else:
-            return row
+    """A row's tensors, or copies, dense in the parameter's order."""
     order = row[0].memory_order()
     return [tensor if tensor.is_contiguous(order) else _copied(engine, tensor, order) for tensor in row]
 

@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from alpha.mempool import GRAIN, MemoryPool
 from alpha.tensor import Storage, Tensor
 
 Array = np.ndarray[Any, Any]
+Made = TypeVar("Made")
 Extent = int | Sequence[int]
 Extents = tuple[int, int, int]
 """A grid's or a block's extents along all three axes."""
@@ -164,7 +165,9 @@ class DeviceEngine(Engine):
             lambda: min(uploads.MOST, self.memory.cap // uploads.SHARE),
         )
         self.constants = Constants()
-        self._launches: dict[Hashable, tuple[int, Launch, object]] = {}
+        self._launches: dict[Hashable, tuple[int, Any, object]] = {}
+        # The counters asked for last, their stream, and how often constants had been dropped then.
+        self._counters: tuple[Tensor, Any, int] | None = None
         self.plans: dict[Any, Any] = {}  # the planner's choices, by what is to be computed
         self._limit_constants()
         self._lock = threading.RLock()
@@ -250,8 +253,16 @@ class DeviceEngine(Engine):
 
         They are of one stream, whose kernels run one after another; two at once would count together.
         """
+        stream, drops = self.device.stream, self.constants.drops
+        last = self._counters
+        if last is not None and not steps.is_watched():
+            found, of_stream, then = last
+            if room <= found.shape[0] and of_stream is stream and then == drops:
+                return found
         room = max(LEAST_COUNTERS, 1 << (room - 1).bit_length())
-        return self.constant(("counters", self.device.stream, room), lambda: np.zeros(room, np.int32))
+        found = self.constant(("counters", stream, room), lambda: np.zeros(room, np.int32))
+        self._counters = found, stream, drops
+        return found
 
     def from_numpy(self, array: Array) -> Tensor:
         steps.refuse(self, "data from the host", "make the tensor outside the step, and pass it as an argument")
@@ -347,17 +358,19 @@ class DeviceEngine(Engine):
     def forget_tables(self) -> None:
         """Gives back the tables on the device, and the launches that read them."""
         self._launches.clear()
+        self._counters = None
         self.constants = Constants(self.constants.most)
 
-    def kept_launch(self, key: Hashable, make: Callable[[], tuple[Launch, object]]) -> Launch:
-        """A launch with addresses of ``constant`` tables, and what holds these: the one that was made under the key.
+    def kept_launch(self, key: Hashable, make: Callable[[], tuple[Made, object]]) -> Made:
+        """A launch, or what has one, with addresses of ``constant`` tables, which ``make`` gives with what holds these.
+
+        It is the one that was made under the key before.
 
         A step that is rehearsed or captured has to know of its tables, and so makes it again.
         """
         found = self._launches.get(key)
-        drops = self.constants.drops
-        if found is not None and found[0] == drops and not steps.is_watched():
-            return found[1]
+        if found is not None and found[0] == self.constants.drops and not steps.is_watched():
+            return found[1]  # type: ignore[no-any-return]
         launch, held = make()
         if len(self._launches) >= MOST_LAUNCHES:
             self._launches.clear()

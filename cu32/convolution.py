@@ -165,7 +165,8 @@ class ConvolutionOperations(DeviceEngine):
 
     def _image(self, x: Tensor) -> Tensor:
         """x with contiguous channels, each pixel a run of memory; a copy in image order where it is not so."""
-        if (x.strides[3] == 1 or x.shape[3] == 1) and min(x.strides[:3]) >= x.shape[3]:
+        (across, row, column, step), channels = x.strides, x.shape[3]
+        if (step == 1 or channels == 1) and across >= channels and row >= channels and column >= channels:
             return x
         return self.dense(x, IMAGE_ORDER)
 

@@ -90,9 +90,9 @@ class OptimizerOperations(DeviceEngine):
             if self.capture is not None:
                 self.capture.keep(*(tensor for row in part for tensor in row))
             sizes, firsts, blocks = _chunks(tuple([row[0].shape for row in part]), most)
-            table = np.zeros((len(part[0]), most), np.int64)
-            table[:, : len(part)] = np.array([[tensor.address for tensor in row] for row in part], np.int64).T
-            self.launch(kernel.source, kernel.name, blocks, BLOCK, table.tobytes() + sizes + firsts, given, live)
+            columns = [[tensor.address for tensor in column] for column in zip(*part, strict=True)]
+            table = b"".join([np.array(column, np.int64).tobytes().ljust(8 * most, b"\0") for column in columns])
+            self.launch(kernel.source, kernel.name, blocks, BLOCK, table + sizes + firsts, given, live)
 
 
 def _packed(numbers: tuple[float, ...], dtype: np.dtype[Any]) -> bytes:

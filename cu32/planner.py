@@ -108,14 +108,14 @@ def chosen(engine: DeviceEngine, job: Job, run: Callable[[Plan], object]) -> Pla
         key = _key(job, chip)
         return search.known(key) or search.fastest(engine, key, plans(job, chip, engine), run)
     # A choice holds as long as the list of algorithms, and what is known of the kernels that compute right.
-    settled = (_list, *selfcheck.settled(engine))
-    known: dict[Job, tuple[object, Plan]] = engine.plans
+    of_list, state = _list, engine.device.families.state
+    known: dict[Job, tuple[Plan, object, int]] = engine.plans
     found = known.get(job)
-    if found is None or found[0] != settled:
+    if found is None or found[1] is not state or found[2] != of_list:
         if len(known) >= MOST_PLANS:
             known.clear()
-        found = known[job] = settled, _preferred(job, Chip.of(engine.device), override, engine)[0]
-    return found[1]
+        found = known[job] = _preferred(job, Chip.of(engine.device), override, engine)[0], state, of_list
+    return found[0]
 
 
 def foreseen(engine: DeviceEngine, job: Job) -> tuple[Plan, float | None]:

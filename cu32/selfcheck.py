@@ -73,6 +73,7 @@ class Record:
         failed: those that may not, and what is said where they would have to.
         lock: held during a check, and while a capture begins, which no check's work must become a part of.
         checking: families that the thread which holds the lock is checking.
+        state: another object whenever more has become known, or another family is being checked.
     """
 
     def __init__(self) -> None:
@@ -80,18 +81,26 @@ class Record:
         self.failed: dict[str, str] = {}
         self.lock = threading.RLock()
         self.checking: tuple[str, ...] = ()
+        self.state = object()
+
+    def check(self, families: tuple[str, ...]) -> None:
+        """Notes which families are being checked."""
+        self.checking = families
+        self.state = object()
+
+    def settle(self, family: str, failure: str | None = None) -> None:
+        """Notes that a family may be used, or what is said where it may not be."""
+        if failure is None:
+            self.sound.add(family)
+        else:
+            self.failed[family] = failure
+        self.state = object()
 
 
 def sound(engine: Engine, family: str) -> bool:
     """Whether a family may be used on a device engine's device: checked now if it was not before."""
     device: Device = engine.device  # type: ignore[attr-defined]  # what has kernels has one
     return family in device.families.sound or _checked(device, family) is not False
-
-
-def settled(engine: Engine) -> tuple[object, ...]:
-    """Another value whenever more has become known of the families of an engine's device, or one is being checked."""
-    record: Record = engine.device.families  # type: ignore[attr-defined]
-    return id(record), len(record.sound), len(record.failed), record.checking
 
 
 def admit(device: Device, source: compiler.Source) -> bool:
@@ -136,17 +145,17 @@ def _checked(device: Device, family: str) -> bool | None:
             return None
         outer = record.checking
         try:
-            record.checking = (*outer, family)
+            record.check((*outer, family))
             verdict = _verdict(device, family)
         except OutOfMemoryError as error:
             _log.info("[cu32] %s.cu is used unchecked for now: %s", family, error)
             return True
         finally:
-            record.checking = outer
+            record.check(outer)
         if verdict is None or verdict.sound:
-            record.sound.add(family)
+            record.settle(family)
             return True
-        record.failed[family] = _failure(device, family, verdict)
+        record.settle(family, _failure(device, family, verdict))
         disk.warn(f"{record.failed[family]}. Until then other kernels are used, where there are any")
         return False
 

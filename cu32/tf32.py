@@ -56,12 +56,15 @@ _RESIDENT = {(128, 128): 2, (128, 64): 3, (64, 64): 4}
 """Blocks of a tile whose registers fit into one multiprocessor."""
 
 
+_ALLOWED = {"highest": (False, True), "ieee": (False, False), "high": (True, False), "medium": (True, False)}
+"""What a precision allows: operands rounded to TF32, and float32 made of three products."""
+
+
 def allowed(engine: DeviceEngine) -> tuple[bool, bool]:
     """Both at once: whether the engine may round operands to TF32, and make float32 of three products in TF32."""
     if engine.device.capability < OLDEST:
         return False, False
-    precision = engine.precision
-    return precision in ("high", "medium"), precision == "highest"
+    return _ALLOWED[engine.precision]
 
 
 def enabled(engine: DeviceEngine) -> bool:

@@ -297,16 +297,7 @@ class Optimizer(Stateful):
 
     def prepared(self, plan: updates.Plan, param: Tensor, *keys: str, **numbers: Any) -> list[Tensor]:
         """Tensors of a parameter's state, of zeros where they are new. The plan enters those, and the numbers."""
-        state = self.state.get(param)
-        if state is not None:
-            try:
-                tensors = [state[key] for key in keys]
-            except KeyError:
-                pass
-            else:
-                plan.actions += [(dict.__setitem__, state, key, value) for key, value in numbers.items()]
-                return tensors
-        state = {} if state is None else state
+        state = self.state.get(param, _NOTHING)
         found = {key: state[key] if key in state else self._fresh(param, key) for key in keys}
         entered = {key: tensor for key, tensor in found.items() if key not in state} | numbers
         if param in self.state:
@@ -328,7 +319,17 @@ class Optimizer(Stateful):
         pairs = zip(params, gradients(params), strict=True)
         if not keys:
             return list(pairs)
-        return [(p, gradient, *self.prepared(plan, p, *keys, **numbers)) for p, gradient in pairs]
+        rows: list[updates.Row] = []
+        entries = list(numbers.items())
+        for p, gradient in pairs:
+            state = self.state.get(p, _NOTHING)
+            try:
+                rows.append((p, gradient, *map(state.__getitem__, keys)))  # faster than ``prepared``
+            except KeyError:  # not all of it is there yet
+                rows.append((p, gradient, *self.prepared(plan, p, *keys, **numbers)))
+            else:
+                plan.actions += [(dict.__setitem__, state, key, value) for key, value in entries]
+        return rows
 
     def __repr__(self) -> str:
         options = [", ".join(f"{k}={v}" for k, v in g.items() if k != "params") for g in self.param_groups]
@@ -339,6 +340,9 @@ def gradients(params: Iterable[Tensor]) -> list[Tensor]:
     """The gradients of the parameters that have one."""
     return [p.grad for p in params if p.grad is not None]
 
+
+_NOTHING: State = {}
+"""The state of a parameter that has none."""
 
 _UNCHANGING = (int, float, bool, str, tuple, type(None))
 """Types of options that stay what they are."""

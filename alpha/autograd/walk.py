@@ -315,6 +315,8 @@ class Walk:
                 f"[{type(function).__name__}.backward] expected at most {len(edges)} gradients, one per argument of "
                 f"forward, got {len(incoming)}"
             )
+        if _GRADIENTS.issuperset(map(type, incoming)):
+            return
         for argument, (edge, grad) in enumerate(zip(edges, incoming, strict=False)):
             if edge is not None and grad is not None and not isinstance(grad, Tensor):
                 raise ArgumentError(
@@ -484,6 +486,9 @@ def _computed(program: Program, x: Tensor) -> Tensor:
 
 _ONES = _program(lambda graph, _: graph.constant(1.0))
 _COPY = _program(lambda _, x: x)
+
+_GRADIENTS = frozenset((Tensor, type(None)))
+"""Types of what a backward mostly returns."""
 
 _ABSENT = (None, False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from alpha.arguments import flag, number
 from alpha.autograd import Function, is_recorded
 from alpha.autograd.composing import by_formula
 from alpha.autograd.kept import Remade, value_of
-from alpha.dtypes import computed_in, default_int, is_float, is_stored
+from alpha.dtypes import FLOATS, computed_in, default_int, is_float, is_stored
 from alpha.engine import BatchNormState, Epilogue, RunningStatistics
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from alpha.functions.autocasting import like_input
@@ -355,8 +355,31 @@ def _check_count(input: Tensor, count: Tensor | None) -> None:
     input.engine.check_owner("batch_norm", count)
 
 
+def _are_alike(input: Tensor, vectors: Iterable[Tensor | None], residual: Tensor | None) -> bool:
+    """Whether these are tensors of one dtype and one engine, shaped as BatchNorm takes them."""
+    if not isinstance(input, Tensor) or len(input.shape) < 2 or input.dtype not in FLOATS:
+        return False
+    engine, dtype, channels = input.storage.engine, input.dtype, input.shape[-1:]
+    for vector in vectors:
+        if vector is not None and not (
+            isinstance(vector, Tensor)
+            and vector.shape == channels
+            and vector.dtype is dtype
+            and vector.storage.engine is engine
+        ):
+            return False
+    return residual is None or (
+        isinstance(residual, Tensor)
+        and residual.shape == input.shape
+        and residual.dtype is dtype
+        and residual.storage.engine is engine
+    )
+
+
 def check_batch(input: Tensor, vectors: Mapping[str, Tensor | None], residual: Tensor | None) -> None:
     """An error unless BatchNorm takes these together: input (..., C), vectors by name (C,), a residual as input."""
+    if _are_alike(input, vectors.values(), residual):
+        return
     given = [t for t in (*vectors.values(), residual) if t is not None]
     check_tensor("batch_norm", input, *given)
     if input.ndim < 2 or not is_float(input.dtype):

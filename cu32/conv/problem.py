@@ -183,23 +183,24 @@ class Problem(shared.Problem, Job):
 def called(
     operator: str,
     geometry: Geometry,
-    shapes: tuple[Shape, Shape, Shape],
-    counts: tuple[int, int],
+    x: Shape,
+    y: Shape,
+    filters: Shape,
     x_strides: Shape,
     y_strides: Shape,
+    groups: int,
+    item: int,
     facts: tuple[bool, bool, bool],
-    aligned: tuple[bool, bool, bool, bool],
+    aligned: Aligned,
 ) -> Problem:
     """The problem of a call: the same object for the same call, by which plans are found fast.
 
-    Errors as for ``problem_of``. ``shapes``: of x, y and filters. ``counts``: groups, and bytes of a number. ``facts``:
-    high, adds and split. ``aligned``: as ``Aligned`` has it.
+    Errors as for ``problem_of``. ``x``, ``y``, ``filters``: shapes. ``item``: bytes of a number. ``facts``: high, adds
+    and split.
     """
-    _check(*shapes, geometry, counts[0])
-    (images, *_, in_channels), (*_, out_channels), _ = shapes
-    x, y = ((strides[0], strides[1], strides[2]) for strides in (x_strides, y_strides))
-    sizes = images, in_channels, out_channels, *counts
-    return Problem(operator, geometry, *sizes, x, y, *facts, Aligned(*aligned))
+    _check(x, y, filters, geometry, groups)
+    sizes = x[0], x[3], y[3], groups, item
+    return Problem(operator, geometry, *sizes, x_strides[:3], y_strides[:3], *facts, aligned)  # type: ignore[arg-type]
 
 
 def _check(x: Shape, y: Shape, w: Shape, geometry: Geometry, groups: int) -> None:
@@ -224,19 +225,17 @@ def problem_of(
 
     EngineError where images are not of the geometry's sizes, or filters too large; ShapeError where they do not fit.
     """
-    source, other, out, bias = call[:4]
+    source, other, out, bias, _, _ = call
     x, y = (source, out) if operator == FORWARD else (out, source) if operator == INPUT_GRAD else (source, other)
     filters = out if operator == WEIGHT_GRAD else other
     item = x.dtype.itemsize
-    aligned = (
-        x.address % 16 == 0,
-        y.address % 16 == 0,
-        filters.address % 16 == 0,
-        bias is None or bias.address % 16 == 0,
-    )
+    places = x.address, y.address, filters.address, 0 if bias is None else bias.address
+    aligned = ALIGNED
+    if (places[0] | places[1] | places[2] | places[3]) % 16:
+        aligned = Aligned(*[place % 16 == 0 for place in places])
     facts = (high, adds, split) if item == 4 else (False, adds, False)
     shapes = x.shape, y.shape, filters.shape
-    return called(operator, geometry, shapes, (groups, item), x.strides, y.strides, facts, aligned)
+    return called(operator, geometry, *shapes, x.strides, y.strides, groups, item, facts, aligned)
 
 
 def dense_problem(

@@ -128,6 +128,21 @@ class TileAlgorithm(Algorithm):
         return plan.choice
 
 
+class _Bound(NamedTuple):
+    """What is the same at each launch of a plan.
+
+    Attributes:
+        launch: what is launched.
+        down, across: tiles of rows, and tiles along all channels, of the result.
+        issued: multiply-adds.
+    """
+
+    launch: Launch
+    down: int
+    across: int
+    issued: int
+
+
 class Tiles(TileAlgorithm):
     """Every convolution and input gradient."""
 
@@ -165,16 +180,22 @@ class Tiles(TileAlgorithm):
     def run(self, engine: DeviceEngine, plan: TilePlan, call: Call) -> int:
         begins = beginnings.beginning(call.before)
         normalised = call.before is not None
-        launch = engine.kept_launch((plan, normalised), lambda: self.prepared(engine, plan, normalised))
-        parts = joining(engine, plan.parts, call.out, launch.grid[0])
-        tensors, numbers = endings.NOTHING[plan.problem.operator]
-        if call.ending is not None:
-            call.ending.taken = True
-            across = _across(plan)
-            tensors, numbers = call.ending.arguments(engine, launch.grid[0] // across, across, parts.counters)
+        bound = engine.kept_launch((plan, normalised), lambda: self._bound(engine, plan, normalised))
+        parts = joining(engine, plan.parts, call.out, bound.launch.grid[0])
+        ending = call.ending
+        if ending is None:
+            tensors, numbers = endings.NOTHING[plan.problem.operator]
+        else:
+            ending.taken = True
+            tensors, numbers = ending.arguments(engine, bound.down, bound.across, parts.counters)
         images = call.source, call.other, call.out, call.bias
-        engine.run(launch, (*images, *parts.tensors, *begins.tensors, *tensors), *numbers, *begins.numbers)
-        return self.issued(plan)
+        engine.run(bound.launch, (*images, *parts.tensors, *begins.tensors, *tensors), *numbers, *begins.numbers)
+        return bound.issued
+
+    def _bound(self, engine: DeviceEngine, plan: TilePlan, normalised: bool) -> tuple[_Bound, list[Tensor]]:
+        launch, held = self.prepared(engine, plan, normalised)
+        across = _across(plan)
+        return _Bound(launch, launch.grid[0] // across, across, self.issued(plan)), held
 
     def issued(self, plan: TilePlan) -> int:
         """The multiply-adds of a plan."""
