@@ -36,21 +36,18 @@ GRAIN = 512
 SLACK = 128
 """Bytes after every request that a kernel may read but never write: loads of a panel may go beyond a row's end."""
 
-_BEYOND, _GRAINS = SLACK + GRAIN - 1, -GRAIN
+_BEYOND, _GRAINS = SLACK + GRAIN - 1, -GRAIN  # what a request's bytes are rounded up by
 
 SMALL = 1 << 20
 """Requests below this many bytes share segments of ``SMALL_SEGMENT``; larger ones get a segment of their size."""
 
 SMALL_SEGMENT = 2 << 20
 
-REPEATED = SMALL_SEGMENT + GRAIN
-"""Most bytes of blocks that are known as recently lent; a kernel's scratch memory is mostly within."""
-
 MIN_SPLIT = 256 << 10
 """Fewest bytes that are split off a block in a growing segment; they merge again with neighbours that become free."""
 
 MOST_RECENT = 1024
-"""How many blocks of a size are known as recently lent."""
+"""How many small blocks of a size are known as recently lent."""
 
 HELD_RECENT = 64
 """How many of these may still be held: a step uses so many at a time, and finds them free in the next."""
@@ -158,7 +155,7 @@ class MemoryPool:
     """Keeps segments for reuse and divides them into blocks that split and merge, under a cap on all that it holds.
 
     Small blocks are reused for requests of the same size; they are merged when another size is requested. The pool
-    keeps the loans of small and middling blocks lent recently: one that nobody else holds is lent again as it is.
+    keeps the loans of those lent recently: a block whose loan nobody else holds any more is lent again as it is.
 
     ``in_use`` counts what tensors hold, ``held`` all that the pool has from the engine, ``peak`` the largest
     ``in_use``, ``hits`` the requests served without the engine. When memory runs out, the pool frees unused segments,
@@ -205,7 +202,7 @@ class MemoryPool:
         # Loans end wherever a reference is dropped, even during a change: the next operation takes their blocks back.
         self._returned: deque[_Lease] = deque()
         self._end_lease = self._returned.append
-        # Blocks in the order in which they were lent, by size. Whoever pops one alone decides about it, and may
+        # Small blocks in the order in which they were lent, by size. Whoever pops one alone decides about it, and may
         # forget it at any time: then its loan ends with its last holder, as that of any other block.
         self._recent: dict[int, deque[tuple[Block, Loan]]] = {}
         self._adopted: deque[tuple[_Lease, object]] = deque()  # of segments made during a change, with handles
@@ -339,7 +336,7 @@ class MemoryPool:
                 lease = _Lease(loan, self._end_lease)
                 lease.block = found
                 self._leases.add(lease)
-                if size <= REPEATED and found.nbytes == size:  # a larger one would count as this many bytes
+                if size < SMALL:
                     if recent is None:
                         recent = self._recent.setdefault(size, deque(maxlen=MOST_RECENT))
                     recent.append((found, loan))
@@ -537,10 +534,10 @@ class MemoryPool:
         elif self._discard is not None:
             self._discard(self._segments[segment], block.address, block.nbytes)
 
-    def _forget_unheld(self, least: int = 0) -> None:
-        """Ends the loans that the pool alone holds, of blocks of at least so many bytes."""
+    def _forget_unheld(self) -> None:
+        """Ends the loans that the pool alone holds."""
         self._unheld_then = 0
-        for recent in [recent for size, recent in list(self._recent.items()) if size >= least]:
+        for recent in list(self._recent.values()):
             for _ in range(len(recent)):
                 try:
                     pair = recent.popleft()
@@ -614,24 +611,17 @@ class MemoryPool:
         insort(self._free, (block.nbytes, block.address, block))
 
     def _merged_fit(self, size: int, short: bool = False) -> Block | None:
-        """The best fit; where none is free, of what becomes so by taking back large blocks that nobody holds, or, for
-        a small request, by merging small blocks.
+        """The best fit; for a small request the small blocks are merged where none is free without.
 
         What is merged for a size again and again is cut again and again, so that it gets blocks of its own, unless
         memory is ``short``.
         """
         found = self._fit(size)
-        if found is not None:
-            return found
-        if size >= SMALL:
-            self._forget_unheld(SMALL)
-            self._sort_in()
-        elif short or self._merged.get(size, 0) < MOST_MERGES:
+        if found is None and size < SMALL and (short or self._merged.get(size, 0) < MOST_MERGES):
             self._merged[size] = self._merged.get(size, 0) + 1
             self._merge_small()
-        else:
-            return None
-        return self._fit(size)
+            found = self._fit(size)
+        return found
 
     def _fit(self, size: int) -> Block | None:
         """The smallest free block of enough bytes; in growing segments the first in memory, so that their ends stay
