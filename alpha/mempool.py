@@ -565,15 +565,17 @@ class MemoryPool:
             lease = returned.popleft()
             if lease in leases:
                 leases.discard(lease)
-                block = lease.block
-                size = block.nbytes
-                self._in_use -= size
-                if size >= SMALL:
-                    self._merge_in(block)
-                elif size in self._small:
-                    self._small[size].append(block)
-                else:
-                    self._small[size] = [block]
+                self._put_back(lease.block)
+
+    def _put_back(self, block: Block) -> None:
+        size = block.nbytes
+        self._in_use -= size
+        if size >= SMALL:
+            self._merge_in(block)
+        elif size in self._small:
+            self._small[size].append(block)
+        else:
+            self._small[size] = [block]
 
     def _adopt(self) -> None:
         """Adds the segments that were made during a change."""
