@@ -193,6 +193,7 @@ class Tiles(TileAlgorithm):
         return bound.issued
 
     def _bound(self, engine: DeviceEngine, plan: TilePlan, normalised: bool) -> tuple[_Bound, list[Tensor]]:
+        """What is the same at each launch, and the tables that it reads."""
         launch, held = self.prepared(engine, plan, normalised)
         across = _across(plan)
         return _Bound(launch, launch.grid[0] // across, across, self.issued(plan)), held
