@@ -183,23 +183,21 @@ class Problem(shared.Problem, Job):
 def called(
     operator: str,
     geometry: Geometry,
-    x: Shape,
-    y: Shape,
-    filters: Shape,
+    shapes: tuple[Shape, Shape, Shape],
+    counts: tuple[int, int],
     x_strides: Shape,
     y_strides: Shape,
-    groups: int,
-    item: int,
     facts: tuple[bool, bool, bool],
     aligned: Aligned,
 ) -> Problem:
     """The problem of a call: the same object for the same call, by which plans are found fast.
 
-    Errors as for ``problem_of``. ``x``, ``y``, ``filters``: shapes. ``item``: bytes of a number. ``facts``: high, adds
-    and split.
+    Errors as for ``problem_of``. ``shapes``: of x, y and filters. ``counts``: groups, and bytes of a number. ``facts``:
+    high, adds and split.
     """
-    _check(x, y, filters, geometry, groups)
-    sizes = x[0], x[3], y[3], groups, item
+    x, y, _ = shapes
+    _check(*shapes, geometry, counts[0])
+    sizes = x[0], x[3], y[3], *counts
     return Problem(operator, geometry, *sizes, x_strides[:3], y_strides[:3], *facts, aligned)  # type: ignore[arg-type]
 
 
@@ -235,7 +233,7 @@ def problem_of(
         aligned = Aligned(*[place % 16 == 0 for place in places])
     facts = (high, adds, split) if item == 4 else (False, adds, False)
     shapes = x.shape, y.shape, filters.shape
-    return called(operator, geometry, *shapes, x.strides, y.strides, groups, item, facts, aligned)
+    return called(operator, geometry, shapes, (groups, item), x.strides, y.strides, facts, aligned)
 
 
 def dense_problem(
