@@ -17,7 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from tqdm import tqdm
 from alpha import cache as disk
 from alpha.cu32.build import sources
 from alpha.cu32.compiler import KERNELS, KIND, Nvcc, Source, content_key, toolkits
-from alpha.cu32.resources import PINNED, Key, find_nvcc, is_pinned
+from alpha.cu32.resources import PINNED, Key, find_nvcc, is_pinned, known_rows, origin_of, sealed
 from alpha.errors import AlphaError, EngineError
 
 TABLE = KERNELS / "LOOPS.md"
@@ -65,6 +65,7 @@ class Loop:
         instructions: how many there are in all.
         conversions: how many round operands to TF32.
         conflicts: products that read three registers of one bank at once, which takes a cycle more.
+        seal: as that of ``resources.Row``.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Loop:
     instructions: int
     conversions: int
     conflicts: int
+    seal: str = field(default="", compare=False)
 
     @property
     def share(self) -> float:
@@ -191,7 +193,7 @@ def loops_of(nvcc: Nvcc, source: Source) -> dict[str, Loop]:
     file = f"{content_key(source, ARCHITECTURE, nvcc.version + version())}.loops"
     kept = disk.load(KIND, file)
     if kept is not None:
-        return {name: Loop(*numbers) for name, numbers in json.loads(kept).items()}
+        return {name: Loop(*numbers[:5]) for name, numbers in json.loads(kept).items()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(nvcc.compile(source, ARCHITECTURE))
@@ -206,9 +208,27 @@ def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Loop
     with ThreadPoolExecutor(jobs) as threads, tqdm(total=len(work), unit="file", disable=None) as bar:
         found = {}
         for source, loops in zip(work, threads.map(lambda one: loops_of(nvcc, one), work), strict=True):
-            found.update({(str(source), name): loop for name, loop in loops.items()})
+            origin = _origin(nvcc, source)
+            for name, loop in loops.items():
+                found[str(source), name] = replace(loop, seal=_seal(origin, len(loops), name, loop))
             bar.update()
     return dict(sorted(found.items()))
+
+
+def check(nvcc: Nvcc, jobs: int, again: Iterable[Source] = ()) -> tuple[dict[Key, Loop], list[str]]:
+    """The main loops as they are now, and what is not as the table has it; ``again`` as ``resources.check`` has it."""
+    table = read_table()
+    known, others = known_rows(table, {source: _origin(nvcc, source) for source in variants()}, _seal)
+    found = dict(sorted({**known, **measure(nvcc, [*others, *again], jobs)}.items()))
+    return found, differences(found, table)
+
+
+def _origin(nvcc: Nvcc, source: Source) -> str:
+    return origin_of(content_key(source, ARCHITECTURE, nvcc.version + version()))
+
+
+def _seal(origin: str, loops: int, kernel: str, loop: Loop) -> str:
+    return sealed(origin, loops, kernel, *map(str, astuple(loop)[:5]))
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -221,9 +241,10 @@ the share of products bounds a kernel's part of the device's peak. Conflicts are
 one bank at once and take a cycle more; conversions round operands to TF32. Half of the products of the threefold
 kernels are on a branch that is taken where a number is infinite or none, with more than half of the instructions.
 Kernels that normalise (NORMALISED=1) have the instructions of ReLU and those of other slopes, and run one of both.
+Seals are as those of RESOURCES.md.
 
 """
-_COLUMNS = ("variant", "kernel", "product", "products", "instructions", "share", "conversions", "conflicts")
+_COLUMNS = ("variant", "kernel", "product", "products", "instructions", "share", "conversions", "conflicts", "seal")
 
 
 def table_text(loops: Mapping[Key, Loop]) -> str:
@@ -231,7 +252,7 @@ def table_text(loops: Mapping[Key, Loop]) -> str:
     lines = [list(_COLUMNS), ["---"] * len(_COLUMNS)]
     for (variant, kernel), loop in loops.items():
         numbers = (loop.products, loop.instructions, f"{loop.share:.1%}", loop.conversions, loop.conflicts)
-        lines.append([variant, kernel, loop.kind, *map(str, numbers)])
+        lines.append([variant, kernel, loop.kind, *map(str, numbers), loop.seal])
     return _HEAD + "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
@@ -241,19 +262,22 @@ def read_table(path: Path = TABLE) -> dict[Key, Loop]:
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == len(_COLUMNS) and cells[0] not in ("variant", "---"):
-            variant, kernel, kind, products, instructions, _, conversions, conflicts = cells
-            rows[variant, kernel] = Loop(kind, int(products), int(instructions), int(conversions), int(conflicts))
+            variant, kernel, kind, products, instructions, _, conversions, conflicts, seal = cells
+            counts = int(products), int(instructions), int(conversions), int(conflicts)
+            rows[variant, kernel] = Loop(kind, *counts, seal=seal)
     return rows
 
 
 def differences(loops: Mapping[Key, Loop], table: Mapping[Key, Loop]) -> list[str]:
     """A line for each main loop that is not the table's."""
-    return [
+    lines = [
         f"{kernel} of {variant}: {table.get((variant, kernel), 'nothing')} in the table, "
         f"{loops.get((variant, kernel), 'nothing')} now"
         for variant, kernel in sorted({*loops, *table})
         if loops.get((variant, kernel)) != table.get((variant, kernel))
     ]
+    old = sum(key in table and loop.seal != table[key].seal for key, loop in loops.items())
+    return [*lines, f"{old} seals are of other sources"] if old else lines
 
 
 def made_the_table(nvcc: Nvcc) -> bool:
@@ -273,6 +297,7 @@ def main() -> int:
     """The command; exit status 1 where a loop is not as the table has it."""
     parser = argparse.ArgumentParser(prog="python -m alpha.cu32.census", description=__doc__.partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table anew")
+    parser.add_argument("--again", action="store_true", help="compile what is sealed, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files compiled at a time (%(default)s)")
     options = parser.parse_args()
     try:
@@ -282,13 +307,13 @@ def main() -> int:
                 f"[cu32] expected nvcc {PINNED} and nvdisasm {PINNED_DISASSEMBLER}, got "
                 f"{nvcc.version.splitlines()[-1]} and {version().splitlines()[-1]}"
             )
-        loops = measure(nvcc, variants(), max(1, options.jobs))
+        loops, problems = check(nvcc, max(1, options.jobs), variants() if options.again else ())
         if options.update:
             TABLE.write_text(table_text(loops), encoding="utf-8")
+            problems = []
     except AlphaError as error:
         print(error, file=sys.stderr)
         return 1
-    problems = differences(loops, read_table())
     if not options.update:
         print(table_text(loops))
     print("\n".join(problems), file=sys.stderr)

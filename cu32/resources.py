@@ -3,20 +3,25 @@
 The real nvcc compiles every variant and its assembler tells what each kernel needs; no GPU is asked for. The table,
 ``kernels/RESOURCES.md``, is of one compiler version: with that one every number must agree, with another only the
 bounds hold (nothing spills; more than 128 registers only where the table says why).
+
+What a compiler makes of a source does not change, so each row has a seal: a digest of the source, of its headers and of
+the compiler, and of the numbers. Where it holds, the source is not compiled again.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from tqdm import tqdm
 
@@ -51,10 +56,11 @@ class Usage:
 
 @dataclass
 class Row:
-    """A kernel of a variant: its needs by architecture, and the reason where it takes many registers."""
+    """A kernel of a variant: its needs by architecture, the reason where it takes many registers, and its seal."""
 
     usage: dict[str, Usage]
     why: str = ""
+    seal: str = ""
 
 
 Key = tuple[str, str]
@@ -120,17 +126,80 @@ def usage(nvcc: Nvcc, source: Source, architecture: str) -> dict[str, Usage]:
 
 
 def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Row]:
-    """Compiles what is not known yet; the rows in the table's order."""
-    work = [(source, architecture) for source in variants for architecture in ARCHITECTURES]
+    """Compiles what this machine has not compiled before; the rows in the table's order."""
     rows: dict[Key, Row] = {}
+
+    def needs(source: Source) -> tuple[Source, list[dict[str, Usage]]]:
+        return source, [usage(nvcc, source, architecture) for architecture in ARCHITECTURES]
+
+    work = list(variants)
     with ThreadPoolExecutor(jobs) as threads, tqdm(total=len(work), unit="file", disable=None) as bar:
-        for (source, architecture), kernels in zip(
-            work, threads.map(lambda item: usage(nvcc, *item), work), strict=True
-        ):
-            for name, one in kernels.items():
-                rows.setdefault((str(source), name), Row({})).usage[architecture] = one
+        for source, found in threads.map(needs, work):
+            origin = _origin(nvcc, source)
+            for name in found[0]:
+                row = Row({architecture: one[name] for architecture, one in zip(ARCHITECTURES, found, strict=True)})
+                row.seal = _seal(origin, len(found[0]), name, row)
+                rows[str(source), name] = row
             bar.update()
     return dict(sorted(rows.items()))
+
+
+# -- what need not be compiled again -----------------------------------------------------------------------------------
+
+_ORIGIN = 12
+
+
+def origin_of(*keys: str) -> str:
+    """A digest of all that decides what becomes of a source: see ``content_key``."""
+    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:_ORIGIN]
+
+
+def sealed(origin: str, kernels: int, *row: str) -> str:
+    """The seal of a row, of a source with so many kernels: its origin, and a digest of the origin and the row."""
+    return origin + hashlib.sha256(json.dumps([origin, kernels, *row]).encode()).hexdigest()[:8]
+
+
+def _origin(nvcc: Nvcc, source: Source) -> str:
+    return origin_of(*[content_key(source, architecture, nvcc.version) for architecture in ARCHITECTURES])
+
+
+def _seal(origin: str, kernels: int, kernel: str, row: Row) -> str:
+    return sealed(origin, kernels, kernel, *map(str, row.usage.values()))
+
+
+class Sealed(Protocol):
+    """A row of a table."""
+
+    @property
+    def seal(self) -> str:
+        """As ``sealed`` gives it."""
+
+
+SealedT = TypeVar("SealedT", bound=Sealed)
+
+
+def known_rows(
+    table: Mapping[Key, SealedT], origins: Mapping[Source, str], seal: Callable[[str, int, str, SealedT], str]
+) -> tuple[dict[Key, SealedT], list[Source]]:
+    """The rows whose seals hold, and the sources, by their origins, of which there are none.
+
+    ``seal``: that of a row, from its source's origin and number of rows, and the kernel's name.
+    """
+    by_origin: dict[str, dict[Key, SealedT]] = {}
+    for key, row in table.items():
+        by_origin.setdefault(row.seal[:_ORIGIN], {})[key] = row
+    known: dict[Key, SealedT] = {}
+    others = []
+    for source, origin in origins.items():
+        rows = by_origin.get(origin, {})
+        holds = [
+            key[0] == str(source) and row.seal == seal(origin, len(rows), key[1], row) for key, row in rows.items()
+        ]
+        if holds and all(holds):
+            known |= rows
+        else:
+            others.append(source)
+    return known, others
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -139,18 +208,19 @@ _HEAD = f"""# What each kernel needs
 
 Written by `python -m alpha.cu32.resources --update` with nvcc {PINNED}; `tests/cu32/test_resources.py` holds the
 kernels to it. Per architecture five numbers: registers per thread, bytes of static shared memory per block, bytes of
-stack and bytes of spills per thread, bytes of the kernel's parameters. No kernel spills; the last column, written by
-hand and kept by `--update`, says why one takes more than {MOST_REGISTERS} registers.
+stack and bytes of spills per thread, bytes of the kernel's parameters. No kernel spills; the column "why", written by
+hand and kept by `--update`, says why one takes more than {MOST_REGISTERS} registers. The seal is a digest of the
+source, the compiler and the numbers: where it holds, the numbers need not be found again.
 
 """
 
 
 def table_text(rows: Mapping[Key, Row]) -> str:
     """The table's file."""
-    lines = [["variant", "kernel", *ARCHITECTURES, "why"], ["---"] * (len(ARCHITECTURES) + 3)]
+    lines = [["variant", "kernel", *ARCHITECTURES, "why", "seal"], ["---"] * (len(ARCHITECTURES) + 4)]
     for (variant, kernel), row in rows.items():
         numbers = [str(row.usage[architecture]) for architecture in ARCHITECTURES]
-        lines.append([variant, kernel, *numbers, row.why])
+        lines.append([variant, kernel, *numbers, row.why, row.seal])
     return _HEAD + "".join("| " + " | ".join(line).rstrip() + " |\n" for line in lines)
 
 
@@ -159,14 +229,14 @@ def read_table(path: Path = TABLE) -> dict[Key, Row]:
     rows = {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != len(ARCHITECTURES) + 3 or cells[0] in ("variant", "---"):
+        if len(cells) != len(ARCHITECTURES) + 4 or cells[0] in ("variant", "---"):
             continue
-        variant, kernel, *numbers, why = cells
+        variant, kernel, *numbers, why, seal = cells
         usages = {
             architecture: Usage(*map(int, cell.split()))
             for architecture, cell in zip(ARCHITECTURES, numbers, strict=True)
         }
-        rows[variant, kernel] = Row(usages, why)
+        rows[variant, kernel] = Row(usages, why, seal)
     return rows
 
 
@@ -199,16 +269,21 @@ def differences(rows: Mapping[Key, Row], table: Mapping[Key, Row]) -> list[str]:
                 if now.usage[architecture] != held.usage[architecture]
             )
             lines.append(f"{key[1]} of {key[0]}: {changes}")
-    return lines
+    old = sum(key in table and row.seal != table[key].seal for key, row in rows.items())
+    return [*lines, f"{old} seals are of other sources"] if old else lines
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
 
 
-def check(nvcc: Nvcc, jobs: int, variants: Iterable[Source] | None = None) -> tuple[dict[Key, Row], list[str]]:
-    """The rows as they are now, reasons filled in from the table, and what is wrong with them."""
+def check(nvcc: Nvcc, jobs: int, again: Iterable[Source] = ()) -> tuple[dict[Key, Row], list[str]]:
+    """The rows as they are now, reasons filled in from the table, and what is wrong with them.
+
+    ``again``: sources whose seals do not count.
+    """
     table = read_table()
-    rows = measure(nvcc, sources() if variants is None else variants, jobs)
+    known, others = known_rows(table, {source: _origin(nvcc, source) for source in sources()}, _seal)
+    rows = dict(sorted({**known, **measure(nvcc, [*others, *again], jobs)}.items()))
     for key, row in rows.items():
         row.why = table[key].why if key in table else ""
     problems = broken_bounds(rows, table)
@@ -221,13 +296,14 @@ def main() -> int:
     """The command; exit status 1 where something is out of bounds or not as the table has it."""
     parser = argparse.ArgumentParser(prog="python -m alpha.cu32.resources", description=__doc__.partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table anew")
+    parser.add_argument("--again", action="store_true", help="compile what is sealed, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files compiled at a time (%(default)s)")
     options = parser.parse_args()
     try:
         nvcc = find_nvcc()
         if options.update and not is_pinned(nvcc):
             raise EngineError(f"[cu32] expected nvcc {PINNED} to write its table, got {nvcc.version.splitlines()[-1]}")
-        rows, problems = check(nvcc, max(1, options.jobs))
+        rows, problems = check(nvcc, max(1, options.jobs), sources() if options.again else ())
         if options.update:
             TABLE.write_text(table_text(rows), encoding="utf-8")
             problems = broken_bounds(rows, rows)

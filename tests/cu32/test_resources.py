@@ -50,7 +50,10 @@ def test_the_assemblers_report_is_read() -> None:
 
 
 def test_a_table_reads_back_as_written(tmp_path: Path) -> None:
-    rows = {KEY: Row(both(Usage(140, 4096, 8, 0)), "two tiles per thread"), ("b.cu", "f"): Row(both(Usage(8, 0, 0, 0)))}
+    rows = {
+        KEY: Row(both(Usage(140, 4096, 8, 0)), "two tiles per thread", "5ea1"),
+        ("b.cu", "f"): Row(both(Usage(8, 0, 0, 0))),
+    }
     file = tmp_path / "table.md"
     file.write_text(resources.table_text(rows))
     assert resources.read_table(file) == rows
@@ -79,6 +82,7 @@ def test_what_differs_from_the_table_is_named() -> None:
     assert resources.differences({KEY: now}, {KEY: held}) == [
         "add of a.cu (REAL=float): sm_90: 32 0 0 0 0 in the table, 33 0 0 0 0 now"
     ]
+    assert resources.differences({KEY: held}, {KEY: Row(held.usage, seal="5ea1")}) == ["1 seals are of other sources"]
 
 
 def test_every_kernel_file_has_a_variant() -> None:
@@ -103,9 +107,51 @@ def test_a_kernel_that_spills_is_seen(nvcc: Nvcc, tmp_path: Path) -> None:
     assert all("bytes on sm_" in problem for problem in problems)
 
 
+def test_only_what_no_seal_is_of_is_compiled(nvcc: Nvcc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seal holds for one source, one compiler, and the numbers and kernels that these gave."""
+    pair = (
+        'extern "C" __global__ void {}(float* a) {{ a[threadIdx.x] *= 2; }} '
+        'extern "C" __global__ void {}(float* a) {{ a[threadIdx.x] += 1; }}'
+    )
+    first, second = (Source("user", text=pair.format(*names)) for names in (("twice", "next"), ("double_", "more")))
+    compiled: list[Source] = []
+    tables: list[dict[tuple[str, str], Row]] = [{}]
+    usage = resources.usage
+
+    def noted(nvcc: Nvcc, source: Source, architecture: str) -> dict[str, Usage]:
+        compiled.append(source)
+        return usage(nvcc, source, architecture)
+
+    def compiles(variants: list[Source], again: tuple[Source, ...] = ()) -> set[Source]:
+        monkeypatch.setattr(resources, "sources", lambda: variants)
+        compiled.clear()
+        rows, _ = resources.check(nvcc, 1, again)
+        assert {name for _, name in rows} >= {"twice", "next"}
+        return set(compiled)
+
+    monkeypatch.setattr(resources, "usage", noted)
+    monkeypatch.setattr(resources, "read_table", lambda: tables[-1])
+    assert compiles([first]) == {first}
+    table = resources.measure(nvcc, [first], 1)
+    tables.append(table)
+    assert compiles([first]) == set()
+    assert compiles([first], (first,)) == {first}
+    assert compiles([first, second]) == {second}
+    other = Source("user", text=f"{first.text}\n")
+    assert compiles([other]) == {other}
+    variant = str(first)
+    changed = Row(both(Usage(99, 0, 0, 0)), seal=table[variant, "next"].seal)
+    tables.append({**table, (variant, "next"): changed})
+    assert compiles([first]) == {first}
+    tables.append({key: row for key, row in table.items() if key[1] == "twice"})
+    assert compiles([first]) == {first}
+
+
 @pytest.mark.slow
 def test_no_kernel_spills_and_all_are_as_the_table_says(nvcc: Nvcc) -> None:
-    _, problems = resources.check(nvcc, os.cpu_count() or 1)
+    """One variant of each file is compiled whatever its seal says."""
+    again = {source.name: source for source in sources()}.values()
+    _, problems = resources.check(nvcc, os.cpu_count() or 1, again)
     assert not problems, "\n".join([*problems, "python -m alpha.cu32.resources --update writes the table anew"])
 
 
