@@ -297,7 +297,7 @@ def main() -> int:
     """The command; exit status 1 where a loop is not as the table has it."""
     parser = argparse.ArgumentParser(prog="python -m alpha.cu32.census", description=__doc__.partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table anew")
-    parser.add_argument("--again", action="store_true", help="compile what is sealed, too")
+    parser.add_argument("--again", action="store_true", help="look at what is sealed, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files compiled at a time (%(default)s)")
     options = parser.parse_args()
     try:
