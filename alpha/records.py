@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from alpha.errors import AlphaError
+from alpha.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from alpha.expressions.program import Program
-    from alpha.tensor import Tensor
 
 Scalar = bool | int | float
 Operand = Any  # Tensor | Scalar; spelled out it makes every call site check what elementwise() checks
@@ -211,14 +211,28 @@ class Measurement:
     def fits(self, shape: tuple[int, ...], like: Tensor) -> bool:
         """Whether BatchNorm takes a tensor of such a shape, and of the dtype and the engine of ``like``."""
         mean, var, _, batches = self.running
-        engine, dtype, channels = like.storage.engine, like.dtype, shape[-1:]
-        for one in (mean, var, *self.vectors):
-            if one is not None and not (one.shape == channels and one.dtype == dtype and one.storage.engine is engine):
-                return False
-        added = self.residual
-        if added is not None and not (added.shape == shape and added.dtype == dtype and added.storage.engine is engine):
+        return are_alike(shape, like, (mean, var, *self.vectors), self.residual) and (
+            batches is None or (batches.shape == () and batches.storage.engine is like.storage.engine)
+        )
+
+
+def are_alike(shape: tuple[int, ...], like: Tensor, vectors: Iterable[Tensor | None], residual: Tensor | None) -> bool:
+    """Whether BatchNorm takes these with a tensor of a shape, of the dtype and on the engine of ``like``.
+
+    Vectors have a number for each channel, a residual has the shape, and all are tensors of that dtype on that engine.
+    """
+    engine, dtype, channels = like.storage.engine, like.dtype, shape[-1:]
+    for one in vectors:
+        if one is not None and not (
+            isinstance(one, Tensor) and one.shape == channels and one.dtype == dtype and one.storage.engine is engine
+        ):
             return False
-        return batches is None or (batches.shape == () and batches.storage.engine is engine)
+    return residual is None or (
+        isinstance(residual, Tensor)
+        and residual.shape == shape
+        and residual.dtype == dtype
+        and residual.storage.engine is engine
+    )
 
 
 class AttentionState(NamedTuple):

@@ -99,8 +99,7 @@ class Batch(NamedTuple):
         tensors: list[Tensor] = []
         back: list[tuple[Tensor, Tensor]] = []
         for row, copies in zip(self.rows, self.dense, strict=True):
-            tensors.append(row[0])
-            tensors += row[2:]
+            tensors += written(row)
             if copies is not row:
                 pairs = zip(written(copies), written(row), strict=True)
                 back += [(copy, tensor) for copy, tensor in pairs if copy is not tensor]

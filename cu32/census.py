@@ -17,7 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -74,6 +74,11 @@ class Loop:
     conversions: int
     conflicts: int
     seal: str = field(default="", compare=False)
+
+    @property
+    def counts(self) -> tuple[str | int, ...]:
+        """All but the seal."""
+        return self.kind, self.products, self.instructions, self.conversions, self.conflicts
 
     @property
     def share(self) -> float:
@@ -188,26 +193,26 @@ def _run(*command: str) -> str:
     return done.stdout
 
 
-def loops_of(nvcc: Nvcc, source: Source) -> dict[str, Loop]:
-    """The main loops of a source's kernels, from disk where this version of it was looked at before."""
+def loops_of(nvcc: Nvcc, source: Source, anew: bool = False) -> dict[str, Loop]:
+    """The main loops of a source's kernels, from disk where they were looked for before, unless ``anew``."""
     file = f"{content_key(source, ARCHITECTURE, nvcc.version + version())}.loops"
-    kept = disk.load(KIND, file)
+    kept = None if anew else disk.load(KIND, file)
     if kept is not None:
-        return {name: Loop(*numbers[:5]) for name, numbers in json.loads(kept).items()}
+        return {name: Loop(*numbers) for name, numbers in json.loads(kept).items()}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(nvcc.compile(source, ARCHITECTURE))
         found = main_loops(_run(disassembler(), "-c", str(path)))
-    disk.keep(KIND, file, json.dumps({name: astuple(one) for name, one in found.items()}).encode())
+    disk.keep(KIND, file, json.dumps({name: one.counts for name, one in found.items()}).encode())
     return found
 
 
-def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Loop]:
-    """The main loops of variants, in the table's order."""
+def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int, anew: bool = False) -> dict[Key, Loop]:
+    """The main loops of variants, in the table's order; ``anew`` as ``resources.measure`` has it."""
     work = list(variants)
     with ThreadPoolExecutor(jobs) as threads, tqdm(total=len(work), unit="file", disable=None) as bar:
         found = {}
-        for source, loops in zip(work, threads.map(lambda one: loops_of(nvcc, one), work), strict=True):
+        for source, loops in zip(work, threads.map(lambda one: loops_of(nvcc, one, anew), work), strict=True):
             origin = _origin(nvcc, source)
             for name, loop in loops.items():
                 found[str(source), name] = replace(loop, seal=_seal(origin, len(loops), name, loop))
@@ -219,7 +224,7 @@ def check(nvcc: Nvcc, jobs: int, again: Iterable[Source] = ()) -> tuple[dict[Key
     """The main loops as they are now, and what is not as the table has it; ``again`` as ``resources.check`` has it."""
     table = read_table()
     known, others = known_rows(table, {source: _origin(nvcc, source) for source in variants()}, _seal)
-    found = dict(sorted({**known, **measure(nvcc, [*others, *again], jobs)}.items()))
+    found = dict(sorted({**known, **measure(nvcc, others, jobs), **measure(nvcc, again, jobs, True)}.items()))
     return found, differences(found, table)
 
 
@@ -228,7 +233,7 @@ def _origin(nvcc: Nvcc, source: Source) -> str:
 
 
 def _seal(origin: str, loops: int, kernel: str, loop: Loop) -> str:
-    return sealed(origin, loops, kernel, *map(str, astuple(loop)[:5]))
+    return sealed(origin, loops, kernel, *map(str, loop.counts))
 
 
 # -- the table -------------------------------------------------------------------------------------------------------
@@ -277,7 +282,7 @@ def differences(loops: Mapping[Key, Loop], table: Mapping[Key, Loop]) -> list[st
         if loops.get((variant, kernel)) != table.get((variant, kernel))
     ]
     old = sum(key in table and loop.seal != table[key].seal for key, loop in loops.items())
-    return [*lines, f"{old} seals are of other sources"] if old else lines
+    return [*lines, f"seals that do not hold: {old}"] if old else lines
 
 
 def made_the_table(nvcc: Nvcc) -> bool:
@@ -297,7 +302,7 @@ def main() -> int:
     """The command; exit status 1 where a loop is not as the table has it."""
     parser = argparse.ArgumentParser(prog="python -m alpha.cu32.census", description=__doc__.partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table anew")
-    parser.add_argument("--again", action="store_true", help="look at what is sealed, too")
+    parser.add_argument("--again", action="store_true", help="compile what is known, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files compiled at a time (%(default)s)")
     options = parser.parse_args()
     try:

@@ -111,10 +111,10 @@ def is_pinned(nvcc: Nvcc) -> bool:
     return f"V{PINNED}" in nvcc.version
 
 
-def usage(nvcc: Nvcc, source: Source, architecture: str) -> dict[str, Usage]:
-    """Usage by kernel of one source, from disk where this version of it was compiled before."""
+def usage(nvcc: Nvcc, source: Source, architecture: str, anew: bool = False) -> dict[str, Usage]:
+    """Usage by kernel of one source, from disk where this version of it was compiled before, unless ``anew``."""
     file = f"{content_key(source, architecture, nvcc.version)}.needs"
-    kept = disk.load(KIND, file)
+    kept = None if anew else disk.load(KIND, file)
     if kept is not None:
         return {name: Usage(*numbers) for name, numbers in json.loads(kept).items()}
     image, messages = nvcc.run(source, architecture, "-Xptxas", "-v")
@@ -125,12 +125,12 @@ def usage(nvcc: Nvcc, source: Source, architecture: str) -> dict[str, Usage]:
     return found
 
 
-def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int) -> dict[Key, Row]:
-    """Compiles what this machine has not compiled before; the rows in the table's order."""
+def measure(nvcc: Nvcc, variants: Iterable[Source], jobs: int, anew: bool = False) -> dict[Key, Row]:
+    """Compiles what this machine has not compiled before, or all of it ``anew``; the rows in the table's order."""
     rows: dict[Key, Row] = {}
 
     def needs(source: Source) -> tuple[Source, list[dict[str, Usage]]]:
-        return source, [usage(nvcc, source, architecture) for architecture in ARCHITECTURES]
+        return source, [usage(nvcc, source, architecture, anew) for architecture in ARCHITECTURES]
 
     work = list(variants)
     with ThreadPoolExecutor(jobs) as threads, tqdm(total=len(work), unit="file", disable=None) as bar:
@@ -270,7 +270,7 @@ def differences(rows: Mapping[Key, Row], table: Mapping[Key, Row]) -> list[str]:
             )
             lines.append(f"{key[1]} of {key[0]}: {changes}")
     old = sum(key in table and row.seal != table[key].seal for key, row in rows.items())
-    return [*lines, f"{old} seals are of other sources"] if old else lines
+    return [*lines, f"seals that do not hold: {old}"] if old else lines
 
 
 # -- the command -----------------------------------------------------------------------------------------------------
@@ -279,11 +279,11 @@ def differences(rows: Mapping[Key, Row], table: Mapping[Key, Row]) -> list[str]:
 def check(nvcc: Nvcc, jobs: int, again: Iterable[Source] = ()) -> tuple[dict[Key, Row], list[str]]:
     """The rows as they are now, reasons filled in from the table, and what is wrong with them.
 
-    ``again``: sources whose seals do not count.
+    ``again``: sources that are compiled whatever is known of them.
     """
     table = read_table()
     known, others = known_rows(table, {source: _origin(nvcc, source) for source in sources()}, _seal)
-    rows = dict(sorted({**known, **measure(nvcc, [*others, *again], jobs)}.items()))
+    rows = dict(sorted({**known, **measure(nvcc, others, jobs), **measure(nvcc, again, jobs, True)}.items()))
     for key, row in rows.items():
         row.why = table[key].why if key in table else ""
     problems = broken_bounds(rows, table)
@@ -296,7 +296,7 @@ def main() -> int:
     """The command; exit status 1 where something is out of bounds or not as the table has it."""
     parser = argparse.ArgumentParser(prog="python -m alpha.cu32.resources", description=__doc__.partition("\n")[0])
     parser.add_argument("--update", action="store_true", help="write the table anew")
-    parser.add_argument("--again", action="store_true", help="look at what is sealed, too")
+    parser.add_argument("--again", action="store_true", help="compile what is known, too")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="files compiled at a time (%(default)s)")
     options = parser.parse_args()
     try:

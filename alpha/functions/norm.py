@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from alpha.functions.elementwise import where
 from alpha.functions.images import of_images
 from alpha.functions.nothing import nothing
 from alpha.functions.operands import check_tensor
-from alpha.records import Normalised, ToNormalise
+from alpha.records import Normalised, ToNormalise, are_alike
 from alpha.tensor import Tensor
 
 __all__ = ["batch_norm"]
@@ -355,30 +355,14 @@ def _check_count(input: Tensor, count: Tensor | None) -> None:
     input.engine.check_owner("batch_norm", count)
 
 
-def _are_alike(input: Tensor, vectors: Iterable[Tensor | None], residual: Tensor | None) -> bool:
-    """Whether these are tensors of one dtype and one engine, shaped as BatchNorm takes them."""
-    if not isinstance(input, Tensor) or len(input.shape) < 2 or input.dtype not in FLOATS:
-        return False
-    engine, dtype, channels = input.storage.engine, input.dtype, input.shape[-1:]
-    for vector in vectors:
-        if vector is not None and not (
-            isinstance(vector, Tensor)
-            and vector.shape == channels
-            and vector.dtype is dtype
-            and vector.storage.engine is engine
-        ):
-            return False
-    return residual is None or (
-        isinstance(residual, Tensor)
-        and residual.shape == input.shape
-        and residual.dtype is dtype
-        and residual.storage.engine is engine
-    )
-
-
 def check_batch(input: Tensor, vectors: Mapping[str, Tensor | None], residual: Tensor | None) -> None:
     """An error unless BatchNorm takes these together: input (..., C), vectors by name (C,), a residual as input."""
-    if _are_alike(input, vectors.values(), residual):
+    if (
+        isinstance(input, Tensor)
+        and len(input.shape) > 1
+        and input.dtype in FLOATS
+        and are_alike(input.shape, input, vectors.values(), residual)
+    ):
         return
     given = [t for t in (*vectors.values(), residual) if t is not None]
     check_tensor("batch_norm", input, *given)
