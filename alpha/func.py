@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from alpha import random
@@ -250,10 +251,10 @@ def vmap(func: Call, in_dims: Any = 0, out_dims: Any = 0, randomness: str = "err
 def _called(func: Call, samples: Iterable[tuple[Any, ...]], kwargs: Any, randomness: str) -> Iterator[Any]:
     """The function's results of samples, which draw random numbers as ``vmap`` was told."""
     before = random.get_state()
-    for sample in samples:
-        if randomness == "same":
-            random.set_state(before)
-        yield func(*sample, **kwargs)
+    for place, sample in enumerate(samples):
+        with random.drawing_again(before) if place and randomness == "same" else nullcontext():
+            found = func(*sample, **kwargs)
+        yield found
         if randomness == "error" and random.get_state() != before:
             raise ArgumentError(
                 "[vmap] expected a function that draws no random numbers, got one that does: say by randomness= "

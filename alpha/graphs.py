@@ -29,7 +29,13 @@ _RECORDINGS = 4
 
 
 class Capture(ABC):
-    """What an engine notes down while it captures a step; ``engine.capture`` at that time."""
+    """What an engine notes down while it captures a step; ``engine.capture`` at that time.
+
+    Attributes:
+        redraws: the step's random words.
+    """
+
+    redraws: Redraws
 
     @abstractmethod
     def keep(self, *tensors: Tensor | Storage) -> None:
@@ -49,6 +55,36 @@ class Capture(ABC):
     @abstractmethod
     def behind(self, effect: Callable[[], object]) -> None:
         """Has an effect on the host take place behind each launch, the first included."""
+
+
+class Redraws:
+    """The random words of a captured step: in each replay others, which whoever draws them first reserves.
+
+    What draws them again in the step, such as the gradient of an attention, or a checkpoint's second call, gets those.
+    """
+
+    def __init__(self) -> None:
+        self._drawn: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def refresh(
+        self, seed: int, offset: int, words: int, is_again: bool = False
+    ) -> Callable[[], tuple[int, int]] | None:
+        """What gives a replay its seed and offset for words that the capture drew from these.
+
+        None where they stay: what was drawn outside the step is drawn again.
+        """
+        place = seed, offset
+        if place in self._drawn:
+            return lambda: self._drawn[place]
+        if is_again or random.is_drawing_again():
+            return None
+        self._drawn[place] = place
+
+        def draw() -> tuple[int, int]:
+            found = self._drawn[place] = random.reserve(words)
+            return found
+
+        return draw
 
 
 class Recording(ABC):

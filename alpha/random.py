@@ -24,7 +24,7 @@ import numpy as np
 from alpha.atomic import AtomicReference
 from alpha.changes import Changes
 from alpha.dtypes import DtypeLike, as_dtype, float32, float64, float_names, info, is_float, limits
-from alpha.errors import ArgumentError, DtypeError, OutOfMemoryError, ShapeError, described
+from alpha.errors import ArgumentError, DtypeError, GraphError, OutOfMemoryError, ShapeError, described
 
 Array = np.ndarray[Any, Any]
 
@@ -189,9 +189,17 @@ class Generator:
 
 
 class _ThreadPlace(threading.local):
-    """A place in random numbers that is a thread's own; None in threads that draw from the process's."""
+    """Where a thread draws from.
+
+    Attributes:
+        place: in random numbers of its own; None in threads that draw from the process's.
+        is_again: whether it draws what was drawn before.
+        is_in_step: whether it is in a step that ``alpha.graph`` rehearses or captures.
+    """
 
     place: AtomicReference[tuple[int, int]] | None = None
+    is_again = False
+    is_in_step = False
 
 
 _thread = _ThreadPlace()
@@ -209,6 +217,11 @@ class _Default(Generator):
 
     @place.setter
     def place(self, value: AtomicReference[tuple[int, int]]) -> None:
+        if _thread.is_in_step:
+            raise GraphError(
+                "[graph] expected a step that draws on from where the call before stopped, got one that seeds the "
+                "generator, or sets its state: do so outside the step"
+            )
         if _thread.place is None:
             self._shared = value
         else:
@@ -232,6 +245,37 @@ def own_sequence(state: Mapping[str, int]) -> Iterator[None]:
     with sequence_kept():
         begin_own_sequence(state)
         yield
+
+
+@contextmanager
+def drawing_again(state: Mapping[str, int]) -> Iterator[None]:
+    """``with drawing_again(state):`` what this thread draws in the block is what it drew from that state on.
+
+    As ``own_sequence``; and in a captured step replays draw again what they drew the first time.
+    """
+    before = _thread.is_again
+    with own_sequence(state):
+        try:
+            _thread.is_again = True
+            yield
+        finally:
+            _thread.is_again = before
+
+
+def is_drawing_again() -> bool:
+    """Whether this thread is within ``drawing_again``."""
+    return _thread.is_again
+
+
+@contextmanager
+def in_step() -> Iterator[None]:
+    """``with in_step():`` this thread may not seed, since replays of a step would not."""
+    before = _thread.is_in_step
+    try:
+        _thread.is_in_step = True
+        yield
+    finally:
+        _thread.is_in_step = before
 
 
 @contextmanager
@@ -327,6 +371,7 @@ class Draw:
         distribution: "uniform" in [first, second), or "normal" with mean first and standard deviation second.
         shape, dtype: of the result; elements are counted in row-major order.
         seed, offset: what ``reserve`` gave for its ``words``.
+        is_own: whether they are of another generator than the process's.
     """
 
     distribution: str
@@ -336,6 +381,7 @@ class Draw:
     second: float
     seed: int
     offset: int
+    is_own: bool = False
 
     @property
     def words(self) -> int:
@@ -429,7 +475,8 @@ def _draw(
 ) -> Draw:
     source = default_generator if generator is None else checked(distribution, generator)
     place = source.reserve(_words_of(distribution, math.prod(shape), dtype))
-    return Draw(distribution, shape, dtype, float(numbers[0]), float(numbers[1]), *place)
+    is_own = source is not default_generator
+    return Draw(distribution, shape, dtype, float(numbers[0]), float(numbers[1]), *place, is_own)
 
 
 def _words_of(distribution: str, count: int, dtype: np.dtype[Any]) -> int:

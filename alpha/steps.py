@@ -113,7 +113,8 @@ def watching(watch: Watch) -> Iterator[Watch]:
     try:
         try:
             _thread.watch = watch
-            yield watch
+            with random.in_step():
+                yield watch
         finally:
             _thread.watch = None
     finally:
@@ -152,6 +153,12 @@ def refuse(engine: Engine, got: str, advice: str) -> None:
     """Raises GraphError if this thread rehearses or captures a step on the engine: no replay could repeat ``got``."""
     if _thread.watch is not None and _thread.watch.engine is engine:
         raise GraphError(f"[graph] expected a step that stays on {engine.name}, got {got}: {advice}")
+
+
+def check_draw(engine: Engine, draw: random.Draw) -> None:
+    """As ``refuse``, of random numbers that no replay would draw."""
+    if draw.is_own:
+        refuse(engine, "random numbers of a generator of their own", "draw from the process's, which names none")
 
 
 def is_watched() -> bool:

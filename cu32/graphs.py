@@ -72,7 +72,7 @@ class Capture(graphs.Capture, graphs.Recording):
     """One captured step: made by ``Recorder.capture``, launched ever after."""
 
     def __init__(self, engine: GraphOperations, pool: MemoryPool) -> None:
-        self.engine, self.pool = engine, pool
+        self.engine, self.pool, self.redraws = engine, pool, graphs.Redraws()
         self._graph: driver.Graph | None = None
         self._thread = threading.get_ident()
         self._launches = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from alpha import random
+from alpha import random, steps
 from alpha.cu32.base import DeviceEngine, c_type, of_reals
 from alpha.cu32.compiler import Source
 from alpha.cu32.structs import KernelStruct
@@ -22,6 +22,7 @@ class RandomOperations(DeviceEngine):
     """A thread draws the numbers of one counter, whose words depend on nothing but seed and counter."""
 
     def random(self, draw: Draw) -> Tensor:
+        steps.check_draw(self, draw)
         out = self.empty(draw.shape, draw.dtype)
         count = math.prod(draw.shape)
         if not count:
@@ -48,17 +49,20 @@ def _normal(draw: Draw) -> bytes:
     )  # fmt: skip
 
 
-def place_of_draw(engine: DeviceEngine, seed: int, offset: int, words: int) -> tuple[bytes, Tensor | None]:
+def place_of_draw(
+    engine: DeviceEngine, seed: int, offset: int, words: int, is_again: bool = False
+) -> tuple[bytes, Tensor | None]:
     """Where a draw begins, as kernels take it: by value, and while a graph is captured from memory.
 
-    A replay reserves as many words anew, so that it draws what the step would have drawn.
+    A replay draws what the step would have drawn (``alpha.graphs.Redraws``).
     """
     given = PLACE.pack(seed=seed, offset=offset)
-    if engine.capture is None:
+    refresh = None if engine.capture is None else engine.capture.redraws.refresh(seed, offset, words, is_again)
+    if engine.capture is None or refresh is None:
         return given, None
 
-    def reserved() -> bytes:
-        seed, offset = random.reserve(words)
+    def fresh() -> bytes:
+        seed, offset = refresh()
         return PLACE.pack(seed=seed, offset=offset)
 
-    return given, engine.capture.live(given, reserved)
+    return given, engine.capture.live(given, fresh)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from alpha import casts, random
@@ -145,16 +146,13 @@ class Recomputed(Function):
 
     def _called_again(self, inner: list[Tensor]) -> _Call:
         """The second call of the function."""
-        since, now = newest(), random.get_state()
+        since = newest()
         before = casts.enter(self, self.casts._replace(keeps=False))
         try:
-            if self.state is not None:
-                random.set_state(self.state)
-            with enable_grad():
+            with nullcontext() if self.state is None else random.drawing_again(self.state), enable_grad():
                 output = self._called(inner)
         finally:
             casts.leave(self, before)
-            random.set_state(now)
         results = output if isinstance(output, tuple) else (output,)
         if [x.shape for x in results] != [shape for shape, *_ in self._outputs]:
             raise GraphError(

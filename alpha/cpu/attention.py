@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -37,8 +37,8 @@ GRADIENT_TASKS = 16
 """Fewest tasks of a gradient, of long sequences: each chunk of keys sums the gradient of the queries by itself."""
 
 
-_DROPOUT, _PLACE = struct.Struct("3qd").pack, struct.Struct("QQ").pack
-"""An ``AttentionDropout`` as kernels are given it; its seed and offset."""
+_DROPOUT = struct.Struct("3qd").pack
+"""An ``AttentionDropout`` as kernels are given it."""
 
 
 class AttentionOperations(HostEngine):
@@ -91,13 +91,10 @@ class AttentionOperations(HostEngine):
             math.ceil(p * 2**24), _signed(settings.seed), _signed(settings.offset), 1 / (1 - p) if p < 1 else 0.0
         )
         arguments = (1.0, sizes, dropout, float(settings.scale), places, *addresses)
-        drawn = self.redrawn(settings, kernel is kernels.attention) if p else None
-        live = None if drawn is None else (_DROPOUT(*dropout), 8, lambda: _PLACE(*drawn()))
+        place, words = (settings.seed, settings.offset), sizes.heads * sizes.queries * sizes.keys
+        drawn = self.redrawn(*place, words, is_again=kernel is not kernels.attention) if p else None
+        live = None if drawn is None else (_DROPOUT(*dropout), 8, drawn)
         tapes.enter(_entry(kernel, dtype), max(1, min(self.threads, tasks)), arguments, live)
-
-    def redrawn(self, settings: AttentionSettings, is_forward: bool) -> Callable[[], tuple[int, int]] | None:
-        """What gives the seed and the offset of each replay's random words, in a step that is captured."""
-        return None
 
 
 def _signed(word: int) -> int:

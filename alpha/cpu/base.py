@@ -55,6 +55,13 @@ class HostEngine(Engine):
         if memory is not None:
             caches.restrict(self, self.memory.cap)
 
+    def redrawn(self, seed: int, offset: int, words: int, is_again: bool = False) -> Callable[[], bytes] | None:
+        """What gives the replays of a step that is captured the seed and offset of random words; None where they stay.
+
+        ``is_again``: whether they were drawn before, and are needed once more.
+        """
+        return None
+
     def synchronize(self) -> None:
         """Nothing to wait for: the CPU engine's work is done when a call returns."""
 

@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from alpha import caches, random
+from alpha import caches
 from alpha.arguments import Shape
 from alpha.cpu import tapes, tasks
 from alpha.cpu.pointwise import Plan, PointwiseOperations
 from alpha.expressions import dropout
 from alpha.tensor import Tensor, dense_strides
-
-_PLACE = struct.Struct("QQ").pack
 
 _DRAW = struct.Struct("QQq").pack
 """Seed, first counter and threshold, at the end of a job."""
@@ -33,7 +31,8 @@ class DropoutOperations(PointwiseOperations):
         if plan.elements:
             places = y.storage.address, mask.storage.address, x.storage.address + x.offset * x.dtype.itemsize
             job = plan.pack(plan.address, *places, 0, dropout.scale(p)) + _DRAW(seed, offset, dropout.threshold(p))
-            live = tapes.Live(len(job) - 24, lambda: _PLACE(*random.reserve(x.numel())))
+            refresh = self.redrawn(seed, offset, x.numel())
+            live = None if refresh is None else tapes.Live(len(job) - 24, refresh)
             tasks.run(plan.loop, job, plan.tasks, self.threads, live)
         return y, mask
 

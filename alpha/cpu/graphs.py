@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import math
+import struct
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -24,8 +24,11 @@ from alpha.engine import Engine
 from alpha.errors import ArgumentError, GraphError
 from alpha.mempool import MemoryPool
 from alpha.random import Draw
-from alpha.records import AttentionSettings, RangeCheck
+from alpha.records import RangeCheck
 from alpha.tensor import Storage, Tensor
+
+_PLACE = struct.Struct("QQ").pack
+"""A seed and an offset, as jobs have them."""
 
 _OUTSIDE = "take it out of the step, or call the step without alpha.graph"
 
@@ -35,12 +38,11 @@ class Capture(graphs.Capture, graphs.Recording):
 
     Attributes:
         tape: what is noted of it.
-        draws: the random words of attentions, by their seeds and offsets in the capture.
+        redraws: the step's random words.
     """
 
     def __init__(self, engine: StepEngine, pool: MemoryPool) -> None:
-        self.engine, self.pool, self.tape = engine, pool, tapes.Tape()
-        self.draws: dict[tuple[int, int], _Redraw] = {}
+        self.engine, self.pool, self.tape, self.redraws = engine, pool, tapes.Tape(), graphs.Redraws()
         self._parts: list[Callable[[], object]] | None = None
         self._saving: list[Callable[[], object]] = []
         self._restoring: list[Callable[[], object]] = []
@@ -156,22 +158,6 @@ class Capture(graphs.Capture, graphs.Recording):
         for part in self._restoring:
             part()
         random.set_state(self._place)
-
-
-class _Redraw:
-    """Random words of one place in a step, which are drawn anew in each replay."""
-
-    def __init__(self, words: int, drawn: tuple[int, int]) -> None:
-        self._words, self._drawn = words, drawn
-
-    def draw(self) -> tuple[int, int]:
-        """Their seed and offset."""
-        self._drawn = random.reserve(self._words)
-        return self._drawn
-
-    def again(self) -> tuple[int, int]:
-        """Those of this replay."""
-        return self._drawn
 
 
 class _OtherValuesError(GraphError):
@@ -373,32 +359,13 @@ class StepEngine(CPUEngine):
     # -- numbers that change -----------------------------------------------------------------------------------------
 
     def random(self, draw: Draw) -> Tensor:
-        if self.here() is not None:
-            after = random.get_state()
-            counters = -(-draw.words // 4)
-            if (draw.seed, (draw.offset + counters) % 2**64) != (after["seed"], after["offset"]):
-                steps.refuse(self, "random numbers of a generator of their own", "draw from the process's")
+        steps.check_draw(self, draw)
         return super().random(draw)
 
-    def attention(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, settings: AttentionSettings
-    ) -> tuple[Tensor, Tensor]:
+    def redrawn(self, seed: int, offset: int, words: int, is_again: bool = False) -> Callable[[], bytes] | None:
         capture = self.here()
-        if capture is not None and settings.dropout:
-            words = math.prod(q.shape[:-1]) * k.shape[-2]
-            capture.draws[settings.seed, settings.offset] = _Redraw(words, (settings.seed, settings.offset))
-        return super().attention(q, k, v, mask, settings)
-
-    def redrawn(self, settings: AttentionSettings, is_forward: bool) -> Callable[[], tuple[int, int]] | None:
-        capture = self.here()
-        if capture is None:
-            return None
-        draw = capture.draws.get((settings.seed, settings.offset))
-        if draw is None:
-            raise GraphError(
-                "[graph] expected an attention with dropout in the step of its gradient: take both into it"
-            )
-        return draw.draw if is_forward else draw.again
+        refresh = None if capture is None else capture.redraws.refresh(seed, offset, words, is_again)
+        return None if refresh is None else lambda: _PLACE(*refresh())
 
     # -- losses ------------------------------------------------------------------------------------------------------
 

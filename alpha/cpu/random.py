@@ -34,7 +34,8 @@ class RandomOperations(HostEngine):
             return out
         plan, numbers = _plan(elements, item), _numbers(draw)
         job = struct.pack(f"{4 + len(numbers)}q", plan.record.address, out.storage.address, *place, *numbers)
-        live = tapes.Live(16, lambda: struct.pack("QQ", *random.reserve(draw.words)))
+        refresh = self.redrawn(draw.seed, draw.offset, draw.words)
+        live = None if refresh is None else tapes.Live(16, refresh)
         tasks.run(_loop(draw.distribution, 8 * item), job, plan.tasks, self.threads, live)
         learn(RANDOM, self, lambda: _call(draw, out, plan), self, *what, *place)
         return out
