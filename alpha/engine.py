@@ -788,6 +788,16 @@ class Engine(ABC):
         """The gradients (dq, dk, dv, dmask) of attention; None where not needed."""
         return attention.attention_grad(self, dy, state, settings, needs)
 
+    def dropped_scores(
+        self, block: Tensor, settings: AttentionSettings, scores: Shape, first: int, is_again: bool
+    ) -> Tensor:
+        """Some queries' probabilities of attention, or their gradients, after its dropout.
+
+        ``block`` (..., queries, keys) is a part of ``scores`` (..., L, S), from query ``first`` on and of the first
+        keys. ``is_again``: the random words are those that the forward pass drew.
+        """
+        return attention.dropped_scores(self, block, settings, scores, first, is_again)
+
     def combine(self, x: Tensor, pairs: WeightedPairs) -> Tensor:
         """Weighted sums over an axis: y[:, p] is the sum of weight * x[:, source] over p's pairs.
 

@@ -32,6 +32,9 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 
+WORDS = 4
+"""Words of 32 bits that a counter gives."""
+
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF
 _CHUNK = 1 << 13  # counters at a time, so that a round's intermediates stay in the cache
@@ -98,12 +101,12 @@ def philox(counter: Array, key: tuple[int, int]) -> Array:
 
 def words(seed: int, offset: int, count: int) -> Array:
     """``count`` random 32-bit words (count,) uint32: element i is word i % 4 of counter offset + i // 4."""
-    out = _room("words", (-(-count // 4), 4), np.dtype(np.uint32))
+    out = _room("words", (-(-count // WORDS), WORDS), np.dtype(np.uint32))
     key = (seed & _MASK32, (seed >> 32) & _MASK32)
     for start in range(0, len(out), _CHUNK):
         rows = out[start : start + _CHUNK]
         index = np.arange(len(rows), dtype=np.uint64) + np.uint64((offset + start) & _MASK64)  # wraps around
-        counter = np.zeros((4, len(rows)), np.uint32)
+        counter = np.zeros((WORDS, len(rows)), np.uint32)
         counter[0] = index & np.uint64(_MASK32)
         counter[1] = index >> np.uint64(32)
         rows[:] = philox(counter, key).T
@@ -175,7 +178,7 @@ class Generator:
 
     def reserve(self, count: int) -> tuple[int, int]:
         """(seed, offset) of ``count`` 32-bit words that nobody else will draw. Safe from any thread and handler."""
-        counters, place = -(-count // 4), self.place
+        counters, place = -(-count // WORDS), self.place
         while True:
             seed, offset = found = place.get()
             if place.replace(found, (seed, (offset + counters) & _MASK64)):
@@ -500,7 +503,7 @@ def uniform_bounds(draw: Draw) -> tuple[Any, Any, Any]:
 def _uniform_piece(draw: Draw, start: int, count: int) -> Array:
     """``count`` numbers of a draw, from element ``start`` on."""
     scale, low, last = uniform_bounds(draw)
-    out = uniforms(draw.seed, draw.offset + words_needed(start, draw.dtype) // 4, count, draw.dtype)
+    out = uniforms(draw.seed, draw.offset + words_needed(start, draw.dtype) // WORDS, count, draw.dtype)
     out *= scale
     out += low
     np.minimum(out, last, out=out)
@@ -513,7 +516,7 @@ def _normal_piece(draw: Draw, start: int, count: int) -> Array:
     step = 2 * _CHUNK  # pairs that use a whole number of counters in either dtype
     for first in range(0, len(out), step):
         rows = out[first : first + step]
-        offset = draw.offset + words_needed(start + 2 * first, draw.dtype) // 4
+        offset = draw.offset + words_needed(start + 2 * first, draw.dtype) // WORDS
         u = _open_uniforms(draw.seed, offset, 2 * len(rows), draw.dtype)
         for column, standard in enumerate(_normal_pairs(u[0::2], u[1::2])):
             rows[:, column] = standard * draw.second + draw.first

@@ -18,6 +18,7 @@ from alpha.cu32.compiler import Source
 from alpha.dtypes import DType, bool_, is_integer, is_stored
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Program
+from alpha.random import WORDS
 from alpha.tensor import Tensor, dense_strides, memory_order
 
 MOST_INSTRUCTIONS = 500
@@ -25,9 +26,6 @@ MOST_INSTRUCTIONS = 500
 
 MOST_OPERANDS = 64
 """Tensors, results and numbers of a program whose kernel's arguments surely fit into the 4 KiB that they may have."""
-
-WORDS = 4
-"""Elements of a step where some are drawn: as many as a counter of Philox has words."""
 
 MOST_VECTORS = 12
 """Tensors and results that move 16 bytes at a time; more elements would not fit into a thread's registers."""
@@ -163,7 +161,7 @@ class Plan:
         dtypes = [layout[2] for layout in layouts]
         is_drawn = DRAWN_DTYPE in dtypes
         wide = VECTOR_BYTES // max(kind.itemsize for kind in (*kinds, *[layout[2] for layout in dense]))
-        wide = WORDS if is_drawn else wide
+        wide = WORDS if is_drawn else wide  # a step draws the words of a counter
         aligned = not any(layout[3] % wide for layout in (dense if out is None else (out, *dense)))
         in_vectors = aligned and len(layouts) + len(kinds) <= MOST_VECTORS
         found = strided.plan((self.shape, self.strides), operands, wide if in_vectors else 1)

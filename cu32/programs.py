@@ -24,13 +24,14 @@ from alpha.cu32.arrays import VECTOR_BYTES
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, DRAWN, STRIDED, Layout, source
-from alpha.cu32.pointwise import WORDS, is_one_kernel
+from alpha.cu32.pointwise import is_one_kernel
 from alpha.dtypes import ALL, FLOATS, DType, bool_, default_int, float32, is_integer
 from alpha.expressions import dropout, integers, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER, OF_INTEGERS_ALONE, OPERATIONS
 from alpha.expressions.operations import program_of
 from alpha.expressions.program import Program, conversion
+from alpha.random import WORDS
 from alpha.update_rules import AdamRule, RMSpropRule, SGDRule, UpdateRule
 
 LAYOUTS = ((DENSE, 4), (STRIDED, 1))
@@ -116,10 +117,9 @@ def _of_integers() -> Iterator[Source]:
 
 
 def _dropouts() -> Iterator[Source]:
-    for dtype in FLOATS:
+    for program, dtype in product((dropout.KEPT_AND_MASK, dropout.KEPT), FLOATS):
         for spacing, is_flat, width in ((DENSE, True, WORDS), (DENSE, False, WORDS), (STRIDED, False, 1)):
-            layout = Layout(c_type(dtype), ((c_type(dtype), spacing), (DRAWN, spacing)), is_flat, width)
-            yield source(dropout.KEPT_AND_MASK, layout)
+            yield source(program, Layout(c_type(dtype), ((c_type(dtype), spacing), (DRAWN, spacing)), is_flat, width))
 
 
 def _of_tensors(program: Program, dtype: DType, is_flat: bool, width: int) -> Source:

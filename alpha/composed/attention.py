@@ -11,8 +11,11 @@ import numpy as np
 from alpha import random
 from alpha.composed.arrays import filled, transposed
 from alpha.dtypes import is_bool
+from alpha.expressions import dropout
+from alpha.random import WORDS
 
 if TYPE_CHECKING:
+    from alpha.arguments import Shape
     from alpha.engine import Engine
     from alpha.records import AttentionSettings, AttentionState
     from alpha.tensor import Tensor
@@ -37,7 +40,9 @@ def attention(
         none = do("eq", total, 0)
         logs = do("where", none, math.inf, do("add", top, do("log", total)))
         engine.copy(_tokens(logs, 0, last - first), _tokens(_column(lse), first, last))
-        kept = _dropped(engine, powers, settings, q, k, first, last)
+        kept = powers
+        if settings.dropout:
+            kept = engine.dropped_scores(powers, settings, (*q.shape[:-1], k.shape[-2]), first, False)
         product = engine.matmul(kept, _tokens(v, 0, seen))
         engine.copy(do("div", product, do("where", none, 1, total)), _tokens(y, first, last))
     return y, lse
@@ -52,6 +57,11 @@ def attention_grad(
     dq, dk, dv = (filled(engine, x.shape, 0, x.dtype, x.memory_order()) for x in (q, k, v))
     dmask = filled(engine, mask.shape, 0, mask.dtype) if mask is not None and needs[3] else None
 
+    def dropped(block: Tensor, first: int) -> Tensor:
+        if not settings.dropout:
+            return block
+        return engine.dropped_scores(block, settings, (*q.shape[:-1], k.shape[-2]), first, True)
+
     def add(part: Tensor, out: Tensor) -> None:
         do("add", out, part, out=out)
 
@@ -61,8 +71,8 @@ def attention_grad(
         keys, values = _tokens(k, 0, seen), _tokens(v, 0, seen)
         scores = _scores(engine, q, k, mask, settings, first, last, seen)
         p = do("exp", do("sub", scores, _tokens(_column(lse), first, last)))
-        add(engine.matmul(transposed(_dropped(engine, p, settings, q, k, first, last)), grads), _tokens(dv, 0, seen))
-        dp = _dropped(engine, engine.matmul(grads, transposed(values)), settings, q, k, first, last)
+        add(engine.matmul(transposed(dropped(p, first)), grads), _tokens(dv, 0, seen))
+        dp = dropped(engine.matmul(grads, transposed(values)), first)
         mean = engine.reduce("sum", do("mul", grads, results), (grads.ndim - 1,), True)
         ds = do("mul", p, do("sub", dp, mean))
         if dmask is not None:
@@ -78,7 +88,9 @@ def attention_grad(
 def _blocks(q: Tensor, k: Tensor, settings: AttentionSettings) -> Iterator[tuple[int, int, int]]:
     """The first and the last query of each block, and how many keys one of them may see."""
     queries, keys = q.shape[-2], k.shape[-2]
-    rows = max(1, min(queries, BLOCK // (math.prod(q.shape[:-2]) * keys)))
+    rows = max(1, BLOCK // (math.prod(q.shape[:-2]) * keys))
+    # So many rows of scores are whole counters of random words, which dropout draws at once.
+    rows = min(queries, rows if rows < WORDS else rows // WORDS * WORDS)
     for first in range(0, queries, rows):
         last = min(first + rows, queries)
         yield first, last, min(keys, last) if settings.causal else keys
@@ -99,14 +111,21 @@ def _scores(
     product = engine.matmul(_tokens(q, first, last), transposed(_tokens(k, 0, seen)))
     scores = do("mul", product, settings.scale, out=product)
     if settings.causal:
-        visible = engine.from_numpy(np.arange(first, last)[:, None] >= np.arange(seen))
-        return do("where", visible, scores, -math.inf)
+        return do("where", _visible(engine, first, last, seen), scores, -math.inf)
     if mask is None:
         return scores
     part = _mask_block(mask, first, last, seen)
     if is_bool(part.dtype):
         return do("where", part, scores, -math.inf)
     return do("where", do("eq", part, -math.inf), -math.inf, do("add", scores, part))
+
+
+def _visible(engine: Engine, first: int, last: int, seen: int) -> Tensor:
+    """Whether some queries see some keys of those at their own place and before."""
+    count = 1 << (max(last, seen) - 1).bit_length()  # few lengths, since engines may keep a table of each
+    places = engine.constant(("places", count), lambda: np.arange(count))
+    queries, keys = places.strided(first, (last - first, 1), (1, 1)), places.strided(0, (seen,), (1,))
+    return engine.elementwise("ge", queries, keys)
 
 
 def _mask_block(mask: Tensor, first: int, last: int, seen: int) -> Tensor:
@@ -128,23 +147,21 @@ def _column(x: Tensor) -> Tensor:
     return x.strided(x.offset, (*x.shape, 1), (*x.strides, 1))
 
 
-def _dropped(
-    engine: Engine, p: Tensor, settings: AttentionSettings, q: Tensor, k: Tensor, first: int, last: int
+def dropped_scores(
+    engine: Engine, block: Tensor, settings: AttentionSettings, scores: Shape, first: int, is_again: bool
 ) -> Tensor:
-    """A block's probabilities, or their gradients, after dropout; the random numbers are made on the host."""
-    if settings.dropout == 0:
-        return p
-    queries, keys = q.shape[-2], k.shape[-2]
-    kept = np.empty((math.prod(p.shape[:-2]), *p.shape[-2:]), bool)
+    """The random numbers are made on the host, which is the same again."""
+    *heads, queries, keys = scores
+    kept = np.empty((math.prod(heads), *block.shape[-2:]), bool)
     for head in range(len(kept)):
-        kept[head] = _kept(settings, (head * queries + first) * keys, (last - first, keys))[:, : p.shape[-1]]
-    mask = engine.from_numpy(kept.reshape(p.shape))
-    scale = 1 / (1 - settings.dropout) if settings.dropout < 1 else 0.0
-    return engine.elementwise("where", mask, engine.elementwise("mul", p, scale), 0)
+        place = (head * queries + first) * keys
+        kept[head] = _kept(settings, place, (block.shape[-2], keys))[:, : block.shape[-1]]
+    mask = engine.from_numpy(kept.reshape(block.shape))
+    return engine.pointwise("dropout", dropout.KEPT, (block, mask), (dropout.scale(settings.dropout),))[0]
 
 
 def _kept(settings: AttentionSettings, start: int, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
-    """Whether probabilities from a place in the sequence of all heads' scores on are kept; 4 share a counter."""
-    skipped, count = start % 4, math.prod(shape)
-    drawn = random.uniforms(settings.seed, settings.offset + start // 4, skipped + count)
+    """Whether probabilities from a place in the sequence of all heads' scores on are kept; some share a counter."""
+    skipped, count = start % WORDS, math.prod(shape)
+    drawn = random.uniforms(settings.seed, settings.offset + start // WORDS, skipped + count)
     return drawn[skipped:].reshape(shape) >= settings.dropout

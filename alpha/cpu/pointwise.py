@@ -17,12 +17,13 @@ from alpha.cpu import launches, streaming, tasks
 from alpha.cpu.base import HostEngine
 from alpha.cpu.isa import FUSED, ISA
 from alpha.cpu.loops import loop as loops
-from alpha.cpu.loops import machine, philox
+from alpha.cpu.loops import machine
 from alpha.cpu.loops.elements import BOOLS, converts, element_of, has_loops
 from alpha.cpu.loops.parts import equal_parts
 from alpha.dtypes import bool_, computed_in, default_int, limits
 from alpha.expressions.dropout import DRAWN_DTYPE
 from alpha.expressions.program import Conversion, Program
+from alpha.random import WORDS
 from alpha.records import RowCall, RowPass
 from alpha.tensor import Tensor, dense_strides, memory_order
 
@@ -290,7 +291,7 @@ def spacing_of(step: int, dtype: np.dtype[Any]) -> str:
 
 def spacing_in_rows(axes: Sequence[tuple[int, tuple[int, ...]]], place: int, dtype: np.dtype[Any]) -> str:
     """How the elements of rows lie in the operand of a place; drawn ones are DENSE where rows begin at a counter."""
-    whole = dtype != DRAWN_DTYPE or all(steps[place] % philox.WORDS == 0 for _, steps in axes[:-1])
+    whole = dtype != DRAWN_DTYPE or all(steps[place] % WORDS == 0 for _, steps in axes[:-1])
     return spacing_of(axes[-1][1][place], dtype) if whole else loops.STRIDED
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alpha.cpu.loops import philox
 from alpha.cpu.loops.lanes import Lanes, Value, spread
+from alpha.random import WORDS
 
 
 class Draw:
@@ -24,7 +25,7 @@ class Draw:
         The number is a multiple of 4. In a turn of four vectors all words are drawn at once, four per lane of counters.
         """
         lanes, write, count = self._lanes, self._text.write, self._lanes.count
-        if self._turns != philox.WORDS:
+        if self._turns != WORDS:
             return self.of_each(number, str(turn * count), "1")
         counters = self._spread(write(f"lshr i64 {number}, 2"))
         counters = lanes.integers("add", lanes.integers("add", counters, self._places), self._first)
@@ -32,7 +33,7 @@ class Draw:
         short = [write(f"trunc {lanes.ints} {word} to <{count} x i32>") for word in found]
         every = philox.side_by_side(self._text, short, "i32", count)
         places = ", ".join(f"i32 {turn * count + lane}" for lane in range(count))
-        whole, part = f"<{philox.WORDS * count} x i32>", f"<{count} x i32>"
+        whole, part = f"<{WORDS * count} x i32>", f"<{count} x i32>"
         word = write(f"shufflevector {whole} {every}, {whole} undef, {part} <{places}>")
         return self._reach(write(f"zext {part} {word} to {lanes.ints}"))
 

@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from alpha import random
 from alpha.cpu.loops.lanes import Lanes, Text, Value, spread
 
-WORDS = 4
-"""Words of 32 bits that a counter has."""
-
 Keys = Sequence[tuple[Value, Value]]
 """The two words of each round's key, in every lane."""
 
