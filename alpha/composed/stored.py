@@ -38,7 +38,7 @@ _COMPUTES = (
     "batch_norm_again", "batch_norm_grad", "batch_norm_inference", "batch_norm_inverse_grad", "batch_norm_remade_grad",
     "channel_sum", "combine", "concat", "conv2d",
     "conv2d_input_grad", "conv2d_weight_grad", "cross_entropy", "cross_entropy_grad", "cross_entropy_losses",
-    "cumprod", "cumsum", "dropout", "elementwise", "euclidean_norm", "flip", "gather", "gather_along",
+    "cumprod", "cumsum", "dropout", "dropped_scores", "elementwise", "euclidean_norm", "flip", "gather", "gather_along",
     "gather_along_grad", "gather_along_kept", "gemv", "ger", "group_norm", "group_norm_grad", "index_select",
     "leaky_relu", "leaky_relu_grad",
     "linear", "linear_input_grad", "linear_weight_grad", "matmul", "max_pool2d", "max_pool2d_grad", "mean", "nll_loss",

@@ -10,6 +10,7 @@ import pytest
 import alpha
 import alpha.nn.functional as F
 from alpha import random
+from alpha.composed import attention as composed
 from alpha.engine import AttentionSettings, AttentionState, Engine
 from alpha.errors import ArgumentError, DtypeError, ShapeError
 from tests.engine.checks import gradcheck_on, sized
@@ -117,6 +118,53 @@ def test_dropout_is_that_of_the_scores(engine: Engine, rng: np.random.Generator,
     for mine, other in zip(x, z, strict=True):
         np.testing.assert_allclose(np.asarray(mine.grad), np.asarray(other.grad), **LIMITS[dtype])
     assert not np.asarray(F.scaled_dot_product_attention(*(a.detach() for a in x), dropout_p=1.0)).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("scores", [(2, 3, 5, 7), (3, 8, 4), (1, 9, 1), (2, 1, 2, 6, 33)], ids=str)
+def test_parts_of_the_scores_are_dropped_as_the_whole(engine: Engine, scores: tuple[int, ...], dtype: str) -> None:
+    """Any queries and first keys, in any memory order, by the words at their places in the whole."""
+    rng = np.random.default_rng(5)
+    settings = AttentionSettings(1.0, False, 0.4, 12345678901234, 2**64 - 3)
+    whole = rng.normal(size=scores).astype(dtype)
+    whole[..., 0, 0] = np.nan  # which is dropped too
+    numbers = random.uniforms(settings.seed, settings.offset, whole.size).reshape(scores)
+    wide = whole.astype(np.float32) if dtype == "float16" else whole  # halves are rounded once
+    expected = np.where(numbers >= 0.4, wide * wide.dtype.type(1 / 0.6), 0).astype(dtype)
+    queries, keys = scores[-2:]
+    parts = {
+        (0, queries, keys),
+        (0, queries, max(1, keys - 1)),
+        (queries // 2, queries, keys),
+        (queries - 1, queries, 1),
+    }
+    for first, last, seen in sorted(parts):
+        block = alpha.tensor(whole[..., first:last, :seen], engine=engine)
+        turned = block.transpose(-1, -2).contiguous().transpose(-1, -2)
+        roomy = alpha.tensor(np.repeat(whole[..., first:last, :seen], 3, -1), engine=engine)[..., 1::3]
+        for is_again, x in enumerate((block, turned, roomy)):
+            found = np.asarray(engine.dropped_scores(x, settings, scores, first, bool(is_again)))
+            np.testing.assert_array_equal(found, expected[..., first:last, :seen])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": True}], ids=str)
+@pytest.mark.parametrize("block", [1, 100, 260])
+def test_blocks_change_no_bit_of_dropout(
+    engine: Engine, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, block: int, options: dict[str, Any]
+) -> None:
+    """The scores of 2 x 9 queries and 13 keys at once, and by one to ten queries at a time."""
+    arrays = [rng.normal(size=shape).astype(np.float32) for shape in ((2, 9, 4), (2, 13, 4), (2, 13, 6), (9, 13))]
+    found = []
+    for size in (composed.BLOCK, block):
+        monkeypatch.setattr(composed, "BLOCK", size)
+        alpha.manual_seed(4)
+        q, k, v, mask = (alpha.tensor(a, engine=engine).requires_grad_() for a in arrays)
+        chosen = {**options, "attn_mask": mask} if "attn_mask" in options else options
+        F.scaled_dot_product_attention(q, k, v, dropout_p=0.5, **chosen).square().sum().backward()
+        found.append([x.grad for x in (q, k, v, mask) if x.grad is not None])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(np.asarray(one), np.asarray(other), **LIMITS[np.float32])
 
 
 @pytest.mark.slow
