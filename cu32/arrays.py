@@ -11,7 +11,7 @@ from alpha.composed import elementwise
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.cu32.strided import Shape, Tiles, broadcast_strides, is_dense, plan, tiles
-from alpha.dtypes import is_float, is_stored, scalar, uint8
+from alpha.dtypes import is_complex, is_float, scalar, uint8
 from alpha.engine import Operand, Scalar
 from alpha.expressions.program import conversion
 from alpha.tensor import Tensor
@@ -23,7 +23,7 @@ TILE = 32
 TRANSPOSED = 8
 """Length from which an axis that the result and the source do not share as the innermost is copied in tiles."""
 
-WORDS = {1: ("uint8", np.uint8), 4: ("uint32", np.uint32), 8: ("uint64", np.uint64)}
+WORDS = {1: ("uint8", np.uint8), 2: ("uint16", np.uint16), 4: ("uint32", np.uint32), 8: ("uint64", np.uint64)}
 """Elements by their size, for kernels that only move them."""
 
 _COPY = {
@@ -42,7 +42,7 @@ class ArrayOperations(DeviceEngine):
         if out.numel() == 0:
             return
         source = self._apart(source, out)
-        if source.dtype != out.dtype and (is_stored(source.dtype) or is_stored(out.dtype)):
+        if source.dtype != out.dtype and (is_complex(source.dtype) or is_complex(out.dtype)):
             with np.errstate(all="ignore"):
                 self.copy(self.from_numpy(self.to_numpy(source).astype(out.dtype)), out)
         elif source.dtype != out.dtype:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from alpha.cu32.base import REALS
 from alpha.cu32.compiler import Source
 from alpha.cu32.scalars import INTEGERS, Floats, Integers
 from alpha.cu32.strided import LOOP_OPERANDS
+from alpha.dtypes import STORED, TABLE, info, is_complex, is_float, is_integer
 from alpha.errors import EngineError
 from alpha.expressions import integers, writers
 from alpha.expressions.program import Program
@@ -24,6 +24,13 @@ STRIDED, DENSE, SAME = "strided", "dense", "same"
 
 DRAWN = "drawn"
 """What stands for the dtype of bools that lie nowhere: see ``alpha.expressions.dropout``."""
+
+NOT_COMPUTED = frozenset(info(dtype).c_name for dtype in STORED if not is_complex(dtype))
+"""The numbers that are stored but not computed with."""
+
+FRACTIONS = frozenset(info(dtype).c_name for dtype in TABLE if is_float(dtype))
+WHOLE = frozenset(info(dtype).c_name for dtype in TABLE if is_integer(dtype))
+"""The floats and the integers, by their names in C++."""
 
 SHORT = 40
 """Statements up to which a thread computes two steps at a time: longer programs have enough to do in one."""
@@ -40,6 +47,7 @@ class Layout:
 
     Attributes:
         kind: what it computes in, by its name in C++: a float, an integer, or what a conversion makes.
+        result: as what it stores that, if as something else.
         tensors: for each tensor its dtype's name, or DRAWN, and how it lies. Where one is STRIDED all are.
         is_flat: whether they are runs of memory, or one element, and all steps of ``width`` elements but the last.
         width: elements of a step.
@@ -49,6 +57,7 @@ class Layout:
     tensors: tuple[tuple[str, str], ...]
     is_flat: bool
     width: int
+    result: str = ""
 
 
 # -- a kernel --------------------------------------------------------------------------------------------------------
@@ -151,7 +160,7 @@ def _tensors(program: Program, layout: Layout) -> list[_Tensor]:
     for k, ((dtype, spacing), is_condition) in enumerate(zip(layout.tensors, program.conditions, strict=True)):
         offset = f"at[{1 + k}]" if not layout.is_flat else "0" if spacing == SAME else "at[0]"
         stored, wanted = "uint8" if dtype == "bool" else dtype, "bool" if is_condition else "T"
-        wraps = stored in REALS and layout.kind in INTEGERS
+        wraps = stored in FRACTIONS and layout.kind in WHOLE
         found.append(_Tensor(f"x{k}", stored, wanted, wraps, spacing, offset))
     return found
 
@@ -161,26 +170,43 @@ def _text(program: Program, layout: Layout, body: list[str], steps: int) -> str:
     tensors = _tensors(program, layout)
     numbers = [f"n{k}" for k in range(program.count_of_numbers)]
     results = [(f"r{k}", "bool" if is_bool else "T") for k, is_bool in enumerate(program.bools)]
+    stored = [(r, kind if kind == "bool" else layout.result or kind) for r, kind in results]
     inputs = [f"{x.wanted} {x.name}" for x in tensors]
-    pointers = [f"{kind}* {r}" for r, kind in results]
+    pointers = [f"{kind}* {r}" for r, kind in stored]
     fields = [*pointers, *(f"Draw {x.name}" if x.is_drawn else x.pointer for x in tensors)]
     fields += [f"T {n}" for n in numbers]
     return _KERNEL.format(
         operands=max(LOOP_OPERANDS, 1 + len(tensors)),
-        headers=_include("drawn.cuh") * is_drawn(layout) + headers(body),
+        headers=_include("drawn.cuh") * is_drawn(layout) + _include("stored.cuh") * _is_stored(layout) + headers(body),
         name=kernel_name(program, layout),
         parameters=", ".join([*inputs, *(f"T {n}" for n in numbers), *(f"{kind}& {r}" for r, kind in results)]),
         body=indented(4, body),
         fields=indented(4, [f"{one};" for one in fields]),
         values=indented(8, [x.pack for x in tensors]),
         reads=indented(8, [x.read for x in tensors]),
-        packs=indented(8, [f"Pack<{kind}, W> {r}_pack;" for r, kind in results]),
-        call=", ".join([*(x.element for x in tensors), *numbers, *(f"{r}_pack.at[k]" for r, _ in results)]),
+        packs=indented(8, [f"Pack<{kind}, W> {r}_pack;" for r, kind in stored]),
+        call=_call([x.element for x in tensors] + numbers, results, stored),
         stores=indented(8, [f"store({r}, at, {r}_pack);" for r, _ in results]),
         arguments=", ".join([*pointers, *_arguments(tensors, numbers, layout)]),
         steps=steps,
         given=", ".join([*(r for r, _ in results), *map(_operand, tensors), *(f"(T){n}" for n in numbers)]),
     )
+
+
+def _call(operands: Sequence[str], results: Sequence[tuple[str, str]], stored: Sequence[tuple[str, str]]) -> str:
+    """The statement that computes element k of a step; results that are stored as something else are converted."""
+    made = [f"{r}_pack.at[k]" if kind == of else r for (r, kind), (_, of) in zip(results, stored, strict=True)]
+    call = f"element({', '.join([*operands, *made])});"
+    others = [(r, kind, of) for (r, kind), (_, of) in zip(results, stored, strict=True) if kind != of]
+    if not others:
+        return call
+    declared = "".join(f"{kind} {r}; " for r, kind, _ in others)
+    return f"{{ {declared}{call} {' '.join(f'{r}_pack.at[k] = ({of}){r};' for r, _, of in others)} }}"
+
+
+def _is_stored(layout: Layout) -> bool:
+    """Whether there are numbers that C++ knows by ``stored.cuh``."""
+    return not NOT_COMPUTED.isdisjoint({layout.kind, layout.result, *[kind for kind, _ in layout.tensors]})
 
 
 def _arguments(tensors: Sequence[_Tensor], numbers: Sequence[str], layout: Layout) -> list[str]:
@@ -269,7 +295,7 @@ struct Program {{
     __device__ __forceinline__ void write(int at, const Values<W>& values) const {{
 {packs}
 #pragma unroll
-        for (int k = 0; k < W; ++k) element({call});
+        for (int k = 0; k < W; ++k) {call}
 {stores}
     }}
 }};

@@ -15,9 +15,9 @@ from alpha.cu32 import expressions, strided
 from alpha.cu32.arrays import THREADS, TILE, TRANSPOSED, VECTOR_BYTES, ArrayOperations
 from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
-from alpha.dtypes import DType, bool_, is_integer, is_stored
+from alpha.dtypes import DType, bool_, computed_in, is_complex, is_float, is_integer, is_stored
 from alpha.expressions.dropout import DRAWN_DTYPE
-from alpha.expressions.program import Program
+from alpha.expressions.program import Conversion, Program
 from alpha.random import WORDS
 from alpha.tensor import Tensor, dense_strides, memory_order
 
@@ -148,7 +148,8 @@ class Plan:
         self.moved: frozenset[int] = frozenset()
         self.dense_strides = _result_strides(self.shape, layouts if out is None else [out])
         self.strides = self.dense_strides if out is None else out[1]
-        self.is_stored = any(map(is_stored, (dtype, *kinds, *[layout[2] for layout in layouts])))
+        is_copied = isinstance(program, Conversion)
+        self.is_stored = not all(_has_kernels(kind, is_copied) for kind in (dtype, *[layout[2] for layout in layouts]))
         if self.is_stored or not elements or (out is not None and out[0] != self.shape):
             return
         self.moved = frozenset([place for place, layout in enumerate(layouts) if self._lies_across(layout)])
@@ -169,7 +170,9 @@ class Plan:
         self.pieces = tuple([Piece(piece, kinds, dtypes, others) for piece in found.pieces])
         places = [(_name(kind), _place(step, found.width)) for kind, step in zip(dtypes, steps, strict=True)]
         is_flat = found.width > 1 and len(axes) == 1
-        layout = expressions.Layout(c_type(dtype), tuple(places), is_flat, found.width)
+        computed = dtype if is_copied else computed_in(dtype)
+        stored = "" if computed == dtype else c_type(dtype)
+        layout = expressions.Layout(c_type(computed), tuple(places), is_flat, found.width, stored)
         self.source, self.kernel = kernel(program, layout)
 
     def _lies_across(self, layout: TensorLayout) -> bool:
@@ -198,6 +201,11 @@ def kernel(program: Program, layout: expressions.Layout) -> tuple[Source, str]:
         made = expressions.source(program, layout), expressions.kernel_name(program, layout)
         found = _kernels[program.text, layout] = made
     return found
+
+
+def _has_kernels(dtype: DType, is_conversion: bool) -> bool:
+    """Whether kernels read and write a dtype: of the stored ones floats, and those that convert integers too."""
+    return not is_stored(dtype) or (not is_complex(dtype) if is_conversion else is_float(dtype))
 
 
 def _name(dtype: DType) -> str:

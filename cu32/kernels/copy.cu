@@ -1,5 +1,6 @@
-// Copies and fills of elements of one size; DTYPE is uint8, uint32 or uint64, whatever the elements mean.
+// Copies and fills of elements of one size; DTYPE is uint8, uint16, uint32 or uint64, whatever the elements mean.
 #include "pointwise.cuh"
+#include "stored.cuh"
 
 typedef DTYPE T;
 

@@ -1,7 +1,8 @@
-// Reading and writing selected elements of one size; DTYPE is uint8, uint32 or uint64, whatever the elements mean.
+// Reading and writing selected elements of one size; DTYPE is uint8, uint16, uint32 or uint64, whatever the elements mean.
 //
 // A selected element lies at its place in the slices plus displacement[b] * step, where b counts the index tensors'
 // elements. Loops are over the selection in row-major order; WIDTH is above 1 where its innermost axis is a dense slice.
+#include "stored.cuh"
 #include "strided.cuh"
 
 typedef DTYPE T;
