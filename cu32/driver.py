@@ -432,6 +432,7 @@ _FORMATS = {
     np.float64: "d",
     np.bool_: "?",
     np.uint8: "B",
+    np.uint16: "H",
 }
 
 

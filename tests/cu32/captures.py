@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from alpha.engine import Engine
+from alpha.graphs import Redraws
 from alpha.tensor import Tensor
 
 
@@ -20,6 +21,7 @@ class Captured:
         self.values: list[bytes] = []
         self.refreshes: list[Callable[[], bytes]] = []
         self.kept: list[Tensor] = []
+        self.redraws = Redraws()
 
     def live(self, values: bytes, refresh: Callable[[], bytes]) -> Tensor:
         self.values.append(values)
