@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from alpha.composed import elementwise
-from alpha.cu32.base import DeviceEngine
+from alpha.cu32.base import DeviceEngine, c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.strided import Shape, Tiles, broadcast_strides, is_dense, plan, tiles
-from alpha.dtypes import is_complex, is_float, scalar, uint8
+from alpha.dtypes import ALL, DType, is_complex, is_float, is_integer, scalar, uint8
 from alpha.engine import Operand, Scalar
 from alpha.expressions.program import conversion
 from alpha.tensor import Tensor
@@ -30,7 +30,8 @@ _COPY = {
     size: {width: Source("copy", DTYPE=name, WIDTH=width) for width in {1: 0, VECTOR_BYTES // size: 0}}
     for size, (name, _) in WORDS.items()
 }
-SOURCES = tuple([source for widths in _COPY.values() for source in widths.values()])
+_PROGRESSION = {dtype: Source("progression", DTYPE=c_type(dtype), WHOLE=int(is_integer(dtype))) for dtype in ALL}
+SOURCES = (*(source for widths in _COPY.values() for source in widths.values()), *_PROGRESSION.values())
 
 
 class ArrayOperations(DeviceEngine):
@@ -79,6 +80,22 @@ class ArrayOperations(DeviceEngine):
             self.device.clear(out.address, out.nbytes)
         else:
             self._loop(out, None, word)
+
+    def progression(self, first: int | float, step: int | float, count: int, dtype: DType) -> Tensor:
+        if dtype not in _PROGRESSION:
+            return super().progression(first, step, count, dtype)
+        out = self.empty((count,), dtype)
+        if not count:
+            return out
+        source, grid = _PROGRESSION[dtype], self.blocks(count, THREADS)
+        if isinstance(first, int):
+            wrapped = (int(n) % (1 << 64) for n in (first, step))
+            self.launch(source, "counted", grid, THREADS, out, count, *[np.uint64(n) for n in wrapped])
+        else:
+            with np.errstate(all="ignore"):
+                second = np.float64(first) + step
+            self.launch(source, "spaced", grid, THREADS, out, count, np.float64(first), second)
+        return out
 
     def _keep(self, *tensors: Tensor) -> None:
         # What the driver copies and clears is no launch, which would see to this.

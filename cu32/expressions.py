@@ -74,6 +74,8 @@ def family(program: Program, layout: Layout) -> str:
     """The name of the kernels that are checked together on a device: see ``alpha.cu32.selfcheck``."""
     if is_drawn(layout):
         return "dropout"
+    if _is_stored(layout):
+        return "converted"
     return "integers" if layout.kind in INTEGERS and program.instructions else "pointwise"
 
 

@@ -25,7 +25,7 @@ from alpha.cu32.base import c_type
 from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, DRAWN, STRIDED, Layout, source
 from alpha.cu32.pointwise import is_one_kernel
-from alpha.dtypes import ALL, FLOATS, DType, bool_, default_int, float32, is_integer
+from alpha.dtypes import ALL, FLOATS, TABLE, DType, bool_, default_int, float32, is_complex, is_integer
 from alpha.expressions import dropout, integers, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER, OF_INTEGERS_ALONE, OPERATIONS
@@ -93,7 +93,8 @@ def rules() -> Iterator[UpdateRule]:
 
 def _conversions() -> Iterator[Source]:
     """The conversions that are most frequent: from and to the dtypes of Python's numbers."""
-    for dtype, target in permutations(ALL, 2):
+    stored = [dtype for dtype in TABLE if dtype not in ALL and not is_complex(dtype)]
+    for dtype, target in permutations((*ALL, *stored), 2):
         if {dtype, target} & {float32, default_int}:
             width = VECTOR_BYTES // max(dtype.itemsize, target.itemsize)
             for spacing, elements in ((DENSE, width), (STRIDED, 1)):

@@ -23,7 +23,7 @@ from alpha.cu32.engine import CUDAEngine
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.pointwise import planned
 from alpha.cu32.selfcheck import Verdict
-from alpha.dtypes import float32, int32, int64
+from alpha.dtypes import bfloat16, float16, float32, float64, int8, int32, int64
 from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RangeCheck, RunningStatistics
 from alpha.errors import IndexingError
 from alpha.expressions.graph import Graph
@@ -179,6 +179,31 @@ def pointwise(e: Checker) -> Sequence[Result]:
     e.copy(converted, back)
     copies = _is_equal([(converted, whole), (back, whole)])
     return [*zip(found, [*rounded, *exact], allowed, strict=True), *copies]
+
+
+@_family
+def converted(e: Checker) -> Sequence[Result]:
+    """Floats rounded to 16 bits, with ties and what is below the least normal number, and back; integers that wrap."""
+    x = np.concatenate([_normal(200), [1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 65519, 1e-7, 3e-41]])
+    x = x.astype(np.float32)
+    whole = _whole(90, low=-300, high=300, dtype=np.int64)
+    wrapped = e.empty(whole.shape, int8)
+    e.copy(e.from_numpy(whole), wrapped)
+    found: list[tuple[Tensor, Array]] = [(wrapped, whole.astype(np.int8))]
+    for dtype in (float16, bfloat16):
+        short = x.astype(dtype)
+        rounded, back = e.empty(x.shape, dtype), e.empty(x.shape)
+        e.copy(e.from_numpy(x), rounded)
+        e.copy(e.from_numpy(short), back)
+        twice = e.elementwise("add", back, rounded)
+        found += [(rounded, short), (back, short.astype(np.float32)), (twice, 2 * short.astype(np.float32))]
+    return _is_equal(found)
+
+
+@_family
+def progression(e: Checker) -> Sequence[Result]:
+    whole = [(e.progression(5, -3, 300, dtype), 5 - 3 * np.arange(300)) for dtype in (int64, float32)]
+    return _is_equal([*whole, (e.progression(0.1, 0.3, 300, float64), np.arange(300) * ((0.1 + 0.3) - 0.1) + 0.1)])
 
 
 @_family

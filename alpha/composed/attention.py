@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha import random
-from alpha.composed.arrays import filled, transposed
+from alpha.composed.arrays import filled, numbers, transposed
 from alpha.dtypes import is_bool
 from alpha.expressions import dropout
 from alpha.random import WORDS
@@ -122,8 +122,7 @@ def _scores(
 
 def _visible(engine: Engine, first: int, last: int, seen: int) -> Tensor:
     """Whether some queries see some keys of those at their own place and before."""
-    count = 1 << (max(last, seen) - 1).bit_length()  # few lengths, since engines may keep a table of each
-    places = engine.constant(("places", count), lambda: np.arange(count))
+    places = numbers(engine, 1 << (max(last, seen) - 1).bit_length())  # few lengths: engines may keep a table of each
     queries, keys = places.strided(first, (last - first, 1), (1, 1)), places.strided(0, (seen,), (1,))
     return engine.elementwise("ge", queries, keys)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from alpha import dtypes, engines
+from alpha import dtypes, engines, steps
 from alpha.arguments import MAX_ELEMENTS, number, shape_of, whole
 from alpha.devices import device
 from alpha.engine import Engine
@@ -360,6 +360,9 @@ def _of_values(
     values: np.ndarray[Any, Any], function: str, dtype: Any, requires_grad: bool, engine: EngineLike
 ) -> Tensor:
     """A tensor of float64 numbers in another dtype."""
-    kind = dtypes.default_or(function, dtype)
+    kind, where = dtypes.default_or(function, dtype), engines.resolve(engine)
     with np.errstate(all="ignore"):
-        return _finish(engines.resolve(engine).from_numpy(values.astype(kind)), requires_grad)
+        made = values.astype(kind)
+    if steps.is_watched():  # replays do not come here: they copy what their capture found
+        return _finish(where.copied(where.constant((function, kind, made.tobytes()), lambda: made)), requires_grad)
+    return _finish(where.from_numpy(made), requires_grad)

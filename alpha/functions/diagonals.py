@@ -100,7 +100,8 @@ def _indices(name: str, row: int, col: int, offset: int, dtype: dtypes.DtypeLike
     target, kind = engines.resolve(engine), dtypes.as_dtype(dtype, name)
     for shape in ((rows, columns), (max(rows, columns),)):  # NumPy's mask, and the numbers that it compares
         check_room(target, shape, dtypes.default_int)
-    return target.from_numpy(np.stack(make(rows, offset, columns)).astype(kind))
+    key = name, rows, columns, max(-rows, min(offset, columns)), kind
+    return target.copied(target.constant(key, lambda: np.stack(make(rows, offset, columns)).astype(kind)))
 
 
 # -- diagonals ---------------------------------------------------------------------------------------------------

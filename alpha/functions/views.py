@@ -247,6 +247,9 @@ def _split_evenly(name: str, x: Tensor, where: Any, axis: int, least: int) -> tu
 
 # -- any strides -------------------------------------------------------------------------------------------------
 
+Layout = tuple[int, Shape, Shape]
+"""A view's offset, shape and strides."""
+
 
 class Strided(Function):
     """A view by strides; the gradients of elements that are seen several times add up."""
@@ -258,21 +261,61 @@ class Strided(Function):
         return x.strided(offset, shape, strides)
 
     def backward(self, grad: Tensor) -> Tensor:
+        if not (_sees_each_once(*self.given[1:]) and _sees_each_once(*self.seen[1:])):
+            return self.backward_in_graph(grad)
+        first, count = _extent(self.given, self.seen)
+        memory = grad.engine.full((count,), 0, grad.dtype)
+        offset, shape, strides = self.seen
+        if 0 not in shape:
+            grad.engine.copy(grad, memory.strided(offset - first, shape, strides))
+        offset, shape, strides = self.given
+        return memory.strided(offset - first if 0 not in shape else 0, shape, strides)
+
+    def backward_in_graph(self, grad: Tensor) -> Tensor:
+        """By tables of places: where elements are seen several times, and as functions that have gradients."""
         from alpha.functions.scattering import (
             index_put,  # here: it imports lookups, which this module must not wait for
         )
 
-        given, seen = (_places(*layout) for layout in (self.given, self.seen))
-        first = min(part.min() for part in (given, seen) if part.size) if given.size or seen.size else 0
-        last = max(part.max() for part in (given, seen) if part.size) if given.size or seen.size else -1
-        engine = grad.engine
-        memory = engine.full((int(last - first) + 1,), 0, grad.dtype)
-        memory = index_put(memory, (engine.from_numpy((seen - first).reshape(-1)),), reshape(grad, (-1,)), True)
-        found = getitem(memory, engine.from_numpy(given - first))
-        held = np.bincount((given - first).reshape(-1))
-        if held.size and held.max() > 1:  # the tensor itself sees an element several times: they share its gradient
-            found = found / engine.from_numpy(held[given - first].astype(grad.dtype))
+        engine, (first, count) = grad.engine, _extent(self.given, self.seen)
+        given: Layout = (self.given[0] - first, *self.given[1:])
+        seen: Layout = (self.seen[0] - first, *self.seen[1:])
+        memory = engine.full((count,), 0, grad.dtype)
+        places = engine.constant(("places", *seen), lambda: _places(*seen))
+        memory = index_put(memory, (reshape(places, (-1,)),), reshape(grad, (-1,)), True)
+        found = getitem(memory, engine.constant(("places", *given), lambda: _places(*given)))
+        if not _sees_each_once(*given[1:]):  # they share their gradient
+            shares = engine.constant(("shares", *given, grad.dtype), lambda: _shares(*given).astype(grad.dtype))
+            found = found / shares
         return found
+
+
+def _extent(*layouts: Layout) -> tuple[int, int]:
+    """Where the memory of some views begins, and how many elements it has up to their last one."""
+    spans = [
+        (offset, offset + sum([stride * (n - 1) for stride, n in zip(strides, shape, strict=True)]))
+        for offset, shape, strides in layouts
+        if 0 not in shape
+    ]
+    first = min((low for low, _ in spans), default=0)
+    return first, max((high for _, high in spans), default=first - 1) + 1 - first
+
+
+def _sees_each_once(shape: Shape, strides: Shape) -> bool:
+    """Whether surely no two elements lie in one place: each axis steps over all that the ones of smaller steps see."""
+    behind = 1
+    for stride, n in sorted([(stride, n) for stride, n in zip(strides, shape, strict=True) if n > 1]):
+        if stride < behind:
+            return False
+        behind += stride * (n - 1)
+    return True
+
+
+def _shares(offset: int, shape: Shape, strides: Shape) -> np.ndarray[Any, Any]:
+    """For each element of a view how many there are in its place."""
+    places = _places(offset, shape, strides)
+    found: np.ndarray[Any, Any] = np.bincount(places.reshape(-1))[places]
+    return found
 
 
 def _places(offset: int, shape: Shape, strides: Shape) -> np.ndarray[Any, Any]:

@@ -490,7 +490,7 @@ def test_kernels_of_integers_and_of_dropout_do_not_spill(nvcc: Nvcc) -> None:
 
 
 def test_what_is_compiled_ahead_has_integers_and_dropout() -> None:
-    assert {source.name for source in SOURCES} == {"pointwise", "optimizers", "integers", "dropout"}
+    assert {source.name for source in SOURCES} == {"pointwise", "optimizers", "integers", "dropout", "converted"}
 
 
 def chained(operation: str, tensors: int, results: int) -> Program:
