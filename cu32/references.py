@@ -160,7 +160,15 @@ _PROGRAMS = {
 }
 """Programs that are checked, and how their tensors lie."""
 
-SOURCES = tuple([planned(program, "check", None, *layouts).source for program, layouts in _PROGRAMS.values()])
+_SHORT = (float16, bfloat16)
+_SUM = _program(2, "add")
+_SUMMANDS = [(_FLAT, (*_FLAT[:2], dtype, 0)) for dtype in _SHORT]
+"""Beside a float32 one of 16 bits, as they are checked."""
+
+SOURCES = (
+    *(planned(program, "check", None, *layouts).source for program, layouts in _PROGRAMS.values()),
+    *(planned(_SUM, "check", None, *layouts).source for layouts in _SUMMANDS),
+)
 
 
 @_family
@@ -184,18 +192,18 @@ def pointwise(e: Checker) -> Sequence[Result]:
 @_family
 def converted(e: Checker) -> Sequence[Result]:
     """Floats rounded to 16 bits, with ties and what is below the least normal number, and back; integers that wrap."""
-    x = np.concatenate([_normal(200), [1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 65519, 1e-7, 3e-41]])
+    x = np.concatenate([_normal(248), [1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 65519, 1e-7, 3e-41]])
     x = x.astype(np.float32)
     whole = _whole(90, low=-300, high=300, dtype=np.int64)
     wrapped = e.empty(whole.shape, int8)
     e.copy(e.from_numpy(whole), wrapped)
     found: list[tuple[Tensor, Array]] = [(wrapped, whole.astype(np.int8))]
-    for dtype in (float16, bfloat16):
+    for dtype in _SHORT:
         short = x.astype(dtype)
         rounded, back = e.empty(x.shape, dtype), e.empty(x.shape)
         e.copy(e.from_numpy(x), rounded)
         e.copy(e.from_numpy(short), back)
-        twice = e.elementwise("add", back, rounded)
+        (twice,) = e.pointwise("check", _SUM, (back, rounded), ())
         found += [(rounded, short), (back, short.astype(np.float32)), (twice, 2 * short.astype(np.float32))]
     return _is_equal(found)
 

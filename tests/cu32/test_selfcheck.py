@@ -88,7 +88,7 @@ def whole(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def test_every_kernel_file_belongs_to_one_family() -> None:
-    written = {"pointwise", "integers", "dropout", "optimizers"}
+    written = {"pointwise", "integers", "dropout", "converted", "optimizers"}
     assert set(references.FAMILIES) == {path.stem for path in KERNELS.glob("*.cu")} | written
 
 
