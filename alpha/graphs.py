@@ -135,9 +135,13 @@ def graph(step: Step, warmup: int = 2) -> GraphedStep:
         step: the function.
         warmup: calls before the capture, at least 1: kernels are compiled and state is made then.
 
+    Random numbers are drawn anew in each replay, from where the process's sequence stands; what draws the same ones
+    again, such as backward of a checkpoint or of an attention, gets those of its replay.
+
     Errors: GraphError where the step reads a value (``item()``, ``numpy()``, ``if tensor``), takes data from the host,
-    has a result whose shape depends on values, or calls what the engine cannot note down, which it names: in the last
-    call before the capture, at the place; ArgumentError for arguments or results that are no tensors.
+    seeds, draws from a generator of its own, has a result whose shape depends on values, or calls what the engine
+    cannot note down, which it names: in the last call before the capture, at the place; ArgumentError for arguments or
+    results that are no tensors.
     """
     return GraphedStep(step, warmup)
 

@@ -23,7 +23,7 @@ from alpha.cu32.engine import CUDAEngine
 from alpha.cu32.parts import sum_parts
 from alpha.cu32.pointwise import planned
 from alpha.cu32.selfcheck import Verdict
-from alpha.dtypes import bfloat16, float16, float32, float64, int8, int32, int64
+from alpha.dtypes import TABLE, float32, float64, int8, int32, int64, is_float, is_stored
 from alpha.engine import IMAGE_ORDER, BatchNormState, Epilogue, RangeCheck, RunningStatistics
 from alpha.errors import IndexingError
 from alpha.expressions.graph import Graph
@@ -160,10 +160,10 @@ _PROGRAMS = {
 }
 """Programs that are checked, and how their tensors lie."""
 
-_SHORT = (float16, bfloat16)
+_SHORT = tuple([dtype for dtype in TABLE if is_float(dtype) and is_stored(dtype)])
 _SUM = _program(2, "add")
 _SUMMANDS = [(_FLAT, (*_FLAT[:2], dtype, 0)) for dtype in _SHORT]
-"""Beside a float32 one of 16 bits, as they are checked."""
+"""How float32 numbers lie and those of 16 bits that are added to them."""
 
 SOURCES = (
     *(planned(program, "check", None, *layouts).source for program, layouts in _PROGRAMS.values()),
@@ -210,8 +210,9 @@ def converted(e: Checker) -> Sequence[Result]:
 
 @_family
 def progression(e: Checker) -> Sequence[Result]:
-    whole = [(e.progression(5, -3, 300, dtype), 5 - 3 * np.arange(300)) for dtype in (int64, float32)]
-    return _is_equal([*whole, (e.progression(0.1, 0.3, 300, float64), np.arange(300) * ((0.1 + 0.3) - 0.1) + 0.1)])
+    whole = e.progression(5, -3, 300, int64), e.progression(5, -3, 300, float32)
+    counted = [(found, 5 - 3 * np.arange(300)) for found in whole]
+    return _is_equal([*counted, (e.progression(0.1, 0.3, 300, float64), np.arange(300) * ((0.1 + 0.3) - 0.1) + 0.1)])
 
 
 @_family

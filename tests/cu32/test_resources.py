@@ -86,7 +86,7 @@ def test_what_differs_from_the_table_is_named() -> None:
 
 
 def test_every_kernel_file_has_a_variant() -> None:
-    written = {"pointwise", "integers", "dropout", "optimizers"}
+    written = {"pointwise", "integers", "dropout", "converted", "optimizers"}
     assert {source.name for source in sources()} == {path.stem for path in KERNELS.glob("*.cu")} | written
 
 
