@@ -81,7 +81,9 @@ class Changes:
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._written: list[Tensor] = []
         self._kept: list[Any] = []
-        self._begun = self._made = False
+        self._begun = False
+        # Not an attribute of this, which its own actions would then keep, with all that they change.
+        self._made: list[bool] = []
 
     def add(self, *actions: Action) -> None:
         """Adds actions."""
@@ -117,7 +119,7 @@ class Changes:
     def make(self) -> None:
         """Makes all changes; after an interrupt, all or none of them are made."""
         self._actions += versions(self._written)
-        self._actions.append(setting(self, "_made", True))
+        self._actions.append(appending(self._made, True))
         if not self._copies:
             at_once(self._actions)
             return
