@@ -92,6 +92,18 @@ def refused(net: Any) -> None:
     raise AssertionError("expected an error")
 
 
+def autocast(net: Any) -> None:
+    with alpha.autocast("bfloat16"):
+        net(images()).sum().backward()
+
+
+def scaled(net: Any) -> None:
+    scaler, optimizer = alpha.amp.GradScaler(), optim.SGD(net.parameters(), lr=0.1)
+    scaler.scale(net(images()).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
 USES: dict[str, Callable[[Any], object]] = {
     "nothing": lambda net: None,
     "a call": lambda net: net(images()),
@@ -118,23 +130,11 @@ USES: dict[str, Callable[[Any], object]] = {
     "a vector": lambda net: nn.utils.vector_to_parameters(
         nn.utils.parameters_to_vector(net.parameters()), net.parameters()
     ),
-    "autocast": lambda net: autocast(net),
+    "autocast": autocast,
     "a checkpoint": lambda net: alpha.checkpoint(net, images()).sum().backward(),
-    "a scaler": lambda net: scaled(net),
+    "a scaler": scaled,
     "a hook": lambda net: (net.register_forward_hook(lambda *_: None), net(images())),
 }
-
-
-def autocast(net: Any) -> None:
-    with alpha.autocast("bfloat16"):
-        net(images()).sum().backward()
-
-
-def scaled(net: Any) -> None:
-    scaler, optimizer = alpha.amp.GradScaler(), optim.SGD(net.parameters(), lr=0.1)
-    scaler.scale(net(images()).sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
 
 
 @pytest.mark.parametrize("name", USES)
