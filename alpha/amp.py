@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import ContextDecorator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from alpha import casts, dtypes
 from alpha.arguments import flag, number, whole
@@ -14,7 +14,11 @@ from alpha.changes import deferred_interrupts
 from alpha.errors import ArgumentError, CheckpointError, described
 from alpha.functions.elementwise import isfinite, mul
 from alpha.functions.extremes import all as all_of
+from alpha.functions.joining import stack
 from alpha.tensor import Tensor
+
+if TYPE_CHECKING:
+    from alpha.engine import Engine
 
 __all__ = ["GradScaler", "autocast", "get_autocast_dtype", "is_autocast_available", "is_autocast_enabled"]
 
@@ -163,8 +167,11 @@ class GradScaler:
         with no_grad(), deferred_interrupts():  # gradients that are scaled back are not to be scaled back again
             for grad in grads:
                 grad.mul_(1 / self._scale)
-            are_finite = [all_of(isfinite(grad)) for grad in grads]  # all launched before one is waited for
-            self._finite[id(optimizer)] = all(one.item() for one in are_finite)
+            are_finite: dict[Engine, list[Tensor]] = {}
+            for grad in grads:
+                are_finite.setdefault(grad.engine, []).append(all_of(isfinite(grad)))
+            # The host waits once for each engine, when all is launched.
+            self._finite[id(optimizer)] = all(all_of(stack(found)).item() for found in are_finite.values())
 
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """The optimizer's step with gradients that are scaled back; None, and no step, where one is infinite or NaN."""
