@@ -26,7 +26,7 @@ from alpha.cu32.compiler import Source
 from alpha.cu32.expressions import DENSE, DRAWN, STRIDED, Layout, source
 from alpha.cu32.pointwise import is_one_kernel
 from alpha.dtypes import ALL, FLOATS, TABLE, DType, bool_, default_int, float32, is_complex, is_integer
-from alpha.expressions import dropout, integers, rectifiers
+from alpha.expressions import attention, dropout, integers, rectifiers
 from alpha.expressions.functions import PointwiseFunction
 from alpha.expressions.graph import BOOL, FLOAT, NUMBER, OF_INTEGERS_ALONE, OPERATIONS
 from alpha.expressions.operations import program_of
@@ -47,7 +47,7 @@ ARGUMENTS: dict[int, list[tuple[str, ...]]] = {
 
 def programs() -> Iterator[Program]:
     """What computes the results of alpha's functions, and what their gradients."""
-    yield from (*rectifiers.PROGRAMS, *dropout.PROGRAMS)
+    yield from (*rectifiers.PROGRAMS, *dropout.PROGRAMS, *attention.PROGRAMS)
     for function in _functions():
         count = len(inspect.signature(function).parameters)
         for kinds in ARGUMENTS.get(count, [(FLOAT,) * count]):

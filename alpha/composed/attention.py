@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +12,14 @@ import numpy as np
 from alpha import random
 from alpha.composed.arrays import filled, numbers, transposed
 from alpha.dtypes import is_bool
+from alpha.expressions import attention as programs
 from alpha.expressions import dropout
 from alpha.random import WORDS
 
 if TYPE_CHECKING:
     from alpha.arguments import Shape
     from alpha.engine import Engine
+    from alpha.expressions.program import Program
     from alpha.records import AttentionSettings, AttentionState
     from alpha.tensor import Tensor
 
@@ -28,23 +31,20 @@ def attention(
     engine: Engine, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, settings: AttentionSettings
 ) -> tuple[Tensor, Tensor]:
     """The result, and the logarithms of the softmax's sums: +infinity of a query that sees no key."""
-    do = engine.elementwise
+    do = partial(_pointwise, engine)
     y = engine.empty((*q.shape[:-1], v.shape[-1]), q.dtype, q.memory_order())
     lse = engine.empty(q.shape[:-1], q.dtype)
+    scaled = engine.elementwise("mul", q, settings.scale)
     for first, last, seen in _blocks(q, k, settings):
-        scores = _scores(engine, q, k, mask, settings, first, last, seen)
+        scores = _scores(engine, scaled, k, mask, settings, first, last, seen)
         top = engine.reduce("max", scores, (scores.ndim - 1,), True)
-        top = do("where", do("eq", top, -math.inf), 0, top)  # less -inf, -inf would be NaN
-        powers = do("exp", do("sub", scores, top))
+        powers = do(programs.POWER, scores, top)
         total = engine.reduce("sum", powers, (powers.ndim - 1,), True)
-        none = do("eq", total, 0)
-        logs = do("where", none, math.inf, do("add", top, do("log", total)))
-        engine.copy(_tokens(logs, 0, last - first), _tokens(_column(lse), first, last))
+        do(programs.LOGARITHM, total, top, out=_tokens(_column(lse), first, last))
         kept = powers
         if settings.dropout:
             kept = engine.dropped_scores(powers, settings, (*q.shape[:-1], k.shape[-2]), first, False)
-        product = engine.matmul(kept, _tokens(v, 0, seen))
-        engine.copy(do("div", product, do("where", none, 1, total)), _tokens(y, first, last))
+        do(programs.MEAN, engine.matmul(kept, _tokens(v, 0, seen)), total, out=_tokens(y, first, last))
     return y, lse
 
 
@@ -53,36 +53,59 @@ def attention_grad(
 ) -> tuple[Tensor | None, ...]:
     """dv = p' dy; ds = p * (dy v' - sum(dy * y)); dq = ds k and dk = ds' q, scaled; the mask's is ds, summed."""
     q, k, v, mask, y, lse = state
-    do = engine.elementwise
-    dq, dk, dv = (filled(engine, x.shape, 0, x.dtype, x.memory_order()) for x in (q, k, v))
-    dmask = filled(engine, mask.shape, 0, mask.dtype) if mask is not None and needs[3] else None
+    do, blocks = partial(_pointwise, engine), list(_blocks(q, k, settings))
+    scaled = engine.elementwise("mul", q, settings.scale)
+    sums = _Sums(engine, len(blocks) == 1 and blocks[0][2] == k.shape[-2])
+    dq, dk, dv = (sums.begun(x) for x in (q, k, v))
+    dmask = sums.begun(mask) if mask is not None and needs[3] else None
 
     def dropped(block: Tensor, first: int) -> Tensor:
         if not settings.dropout:
             return block
         return engine.dropped_scores(block, settings, (*q.shape[:-1], k.shape[-2]), first, True)
 
-    def add(part: Tensor, out: Tensor) -> None:
-        do("add", out, part, out=out)
-
-    for first, last, seen in _blocks(q, k, settings):
-        rows = _tokens(q, first, last), _tokens(dy, first, last), _tokens(y, first, last)
-        queries, grads, results = rows
+    for first, last, seen in blocks:
+        queries, grads, results = (_tokens(x, first, last) for x in (scaled, dy, y))
         keys, values = _tokens(k, 0, seen), _tokens(v, 0, seen)
-        scores = _scores(engine, q, k, mask, settings, first, last, seen)
-        p = do("exp", do("sub", scores, _tokens(_column(lse), first, last)))
-        add(engine.matmul(transposed(dropped(p, first)), grads), _tokens(dv, 0, seen))
+        scores = _scores(engine, scaled, k, mask, settings, first, last, seen)
+        p = do(programs.PROBABILITY, scores, _tokens(_column(lse), first, last))
+        sums.add(engine.matmul(transposed(dropped(p, first)), grads), _tokens(dv, 0, seen))
         dp = dropped(engine.matmul(grads, transposed(values)), first)
-        mean = engine.reduce("sum", do("mul", grads, results), (grads.ndim - 1,), True)
-        ds = do("mul", p, do("sub", dp, mean))
+        mean = engine.reduce("sum", engine.elementwise("mul", grads, results), (grads.ndim - 1,), True)
+        ds = do(programs.GRADIENT, p, dp, mean)
         if dmask is not None:
             part = _mask_block(dmask, first, last, seen)
             axes = tuple(axis for axis in range(ds.ndim) if part.shape[axis] == 1 and ds.shape[axis] != 1)
-            add(engine.reduce("sum", ds, axes, True) if axes else ds, part)
-        scaled = do("mul", ds, settings.scale)
-        add(engine.matmul(scaled, keys), _tokens(dq, first, last))
-        add(engine.matmul(transposed(scaled), queries), _tokens(dk, 0, seen))
+            sums.add(engine.reduce("sum", ds, axes, True) if axes else ds, part)
+        sums.add(engine.matmul(ds, keys), _tokens(dq, first, last))
+        sums.add(engine.matmul(transposed(ds), queries), _tokens(dk, 0, seen))
+    if needs[0]:
+        engine.elementwise("mul", dq, settings.scale, out=dq)
     return tuple([part if needed else None for part, needed in zip((dq, dk, dv, dmask), needs, strict=True)])
+
+
+class _Sums:
+    """Gradients that blocks of queries add to; those of a single block that sees all keys are they, as they are."""
+
+    def __init__(self, engine: Engine, is_single: bool) -> None:
+        self._engine, self._is_single = engine, is_single
+
+    def begun(self, x: Tensor) -> Tensor:
+        """That of a tensor, in its memory order."""
+        if self._is_single:
+            return self._engine.empty(x.shape, x.dtype, x.memory_order())
+        return filled(self._engine, x.shape, 0, x.dtype, x.memory_order())
+
+    def add(self, part: Tensor, out: Tensor) -> None:
+        """Adds what a block gives."""
+        if self._is_single:
+            self._engine.copy(part, out)
+        else:
+            self._engine.elementwise("add", out, part, out=out)
+
+
+def _pointwise(engine: Engine, program: Program, *tensors: Tensor, out: Tensor | None = None) -> Tensor:
+    return engine.pointwise("attention", program, tensors, (), out)[0]
 
 
 def _blocks(q: Tensor, k: Tensor, settings: AttentionSettings) -> Iterator[tuple[int, int, int]]:
@@ -106,18 +129,14 @@ def _scores(
     last: int,
     seen: int,
 ) -> Tensor:
-    """A block of scores, scaled and with the mask; minus infinity where a query may not see a key."""
-    do = engine.elementwise
-    product = engine.matmul(_tokens(q, first, last), transposed(_tokens(k, 0, seen)))
-    scores = do("mul", product, settings.scale, out=product)
-    if settings.causal:
-        return do("where", _visible(engine, first, last, seen), scores, -math.inf)
-    if mask is None:
+    """A block of scores of scaled queries, with the mask; minus infinity where a query may not see a key."""
+    scores = engine.matmul(_tokens(q, first, last), transposed(_tokens(k, 0, seen)))
+    if mask is None and not settings.causal:
         return scores
-    part = _mask_block(mask, first, last, seen)
+    part = _visible(engine, first, last, seen) if mask is None else _mask_block(mask, first, last, seen)
     if is_bool(part.dtype):
-        return do("where", part, scores, -math.inf)
-    return do("where", do("eq", part, -math.inf), -math.inf, do("add", scores, part))
+        return engine.elementwise("where", part, scores, -math.inf)
+    return _pointwise(engine, programs.ADDED, scores, part)
 
 
 def _visible(engine: Engine, first: int, last: int, seen: int) -> Tensor:
