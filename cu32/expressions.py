@@ -64,10 +64,15 @@ class Layout:
 
 
 def kernel_name(program: Program, layout: Layout) -> str:
-    """The kernel's name: its operations as far as there is room, else what it converts, and a digest of the program."""
+    """The kernel's name: its operations as far as there is room, else what it converts, and a digest of the program.
+
+    Then, where there are numbers that are not computed with, what the tensors and the results are.
+    """
     operations = [one.operation for one in program.instructions if one.operation != "constant"]
     name = "_".join(operations) or f"from_{layout.tensors[0][0]}"
-    return f"{name[:_NAME_LENGTH].rstrip('_')}_{digest(program)}"
+    kinds = [kind for kind, _ in layout.tensors] + [layout.result] * bool(layout.result)
+    stored = "".join(f"_{kind}" for kind in kinds) if operations and _is_stored(layout) else ""
+    return f"{name[:_NAME_LENGTH].rstrip('_')}_{digest(program)}{stored}"
 
 
 def family(program: Program, layout: Layout) -> str:
