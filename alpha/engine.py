@@ -245,6 +245,10 @@ class Engine(ABC):
         """
         return arrays.check_range(self, index, low, high, check, ignore)
 
+    def check_none(self, count: Tensor, check: RangeCheck) -> None:
+        """``check``'s error unless a float tensor of one element is 0; at once, or when ``check_range`` raises."""
+        arrays.check_none(self, count, check)
+
     def one_hot(self, labels: Tensor, classes: int, dtype: np.dtype[Any], check: RangeCheck) -> Tensor:
         """A row (classes,) for each of some int64 labels (N,): 1 at the label, 0 elsewhere; checked as in
         ``check_range``."""

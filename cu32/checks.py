@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from alpha.composed import arrays
 from alpha.cu32.base import DeviceEngine
 from alpha.cu32.compiler import Source
 from alpha.dtypes import int64
@@ -40,6 +41,9 @@ class CheckOperations(DeviceEngine):
             bounds = (count, low, high, ignore or 0, ignore is not None)
             self.launch(SOURCES[0], "check_range", grid, 256, source, out, *bounds, flag)
         return out
+
+    def check_none(self, count: Tensor, check: RangeCheck) -> None:
+        arrays.check_none_later(self, count, check)
 
     def flag(self, check: RangeCheck) -> Tensor | None:
         """The flag of an error, as a tensor of one element; None where nothing is checked."""

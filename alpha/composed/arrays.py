@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alpha.arguments import Shape
-from alpha.dtypes import info
+from alpha.dtypes import default_int, info
 
 if TYPE_CHECKING:
     from alpha.engine import Engine
@@ -113,6 +113,19 @@ def check_range(
     values[values < 0] += high
     values[ignored | wrong] = 0
     return engine.from_numpy(values)
+
+
+def check_none(engine: Engine, count: Tensor, check: RangeCheck) -> None:
+    """The host waits for the count."""
+    found = count.item()
+    if found > 0:
+        raise check.error(found, 0)
+
+
+def check_none_later(engine: Engine, count: Tensor, check: RangeCheck) -> None:
+    """As an index that has to be 0."""
+    index = cast(engine, count.strided(count.offset, (1,), (1,)), default_int)
+    engine.check_range(index, 0, 1, check)
 
 
 def index_select(

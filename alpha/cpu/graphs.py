@@ -16,6 +16,7 @@ import numpy as np
 from alpha import caches, graphs, random, steps
 from alpha.arenas import Observer, PrivatePool
 from alpha.changes import deferred_interrupts
+from alpha.composed import arrays
 from alpha.cpu import tapes
 from alpha.cpu.base import Array
 from alpha.cpu.engine import CPUEngine
@@ -350,6 +351,12 @@ class StepEngine(CPUEngine):
             length = x.shape[axis]
             index, check = self.check_range(index, -length, length, check), None
         return super().gather_along(x, index, axis, check)
+
+    def check_none(self, count: Tensor, check: RangeCheck) -> None:
+        if steps.watch_of(self) is None:
+            super().check_none(count, check)
+        else:
+            arrays.check_none_later(self, count, check)
 
     def one_hot(self, labels: Tensor, classes: int, dtype: np.dtype[Any], check: RangeCheck) -> Tensor:
         if self.here() is not None:

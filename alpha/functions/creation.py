@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -363,6 +364,12 @@ def _of_values(
     kind, where = dtypes.default_or(function, dtype), engines.resolve(engine)
     with np.errstate(all="ignore"):
         made = values.astype(kind)
-    if steps.is_watched():  # replays do not come here: they copy what their capture found
-        return _finish(where.copied(where.constant((function, kind, made.tobytes()), lambda: made)), requires_grad)
-    return _finish(where.from_numpy(made), requires_grad)
+    return _finish(host_made(where, (function, kind, made.tobytes()), lambda: made), requires_grad)
+
+
+def host_made(where: Engine, key: Hashable, make: Callable[[], np.ndarray[Any, Any]]) -> Tensor:
+    """An array of the host's, which depends on its key alone, in memory of its own.
+
+    Replays of a captured step do not come here: they copy what their capture found.
+    """
+    return where.copied(where.constant(key, make)) if steps.is_watched() else where.from_numpy(make())

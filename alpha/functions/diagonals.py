@@ -11,6 +11,7 @@ from alpha import dtypes, engines
 from alpha.arguments import flag, one_axis, whole
 from alpha.errors import ShapeError
 from alpha.expressions.functions import pointwise
+from alpha.functions.creation import host_made
 from alpha.functions.elementwise import ge, le, where
 from alpha.functions.indexing import getitem, setitem
 from alpha.functions.inplace import copy_
@@ -101,7 +102,7 @@ def _indices(name: str, row: int, col: int, offset: int, dtype: dtypes.DtypeLike
     for shape in ((rows, columns), (max(rows, columns),)):  # NumPy's mask, and the numbers that it compares
         check_room(target, shape, dtypes.default_int)
     key = name, rows, columns, max(-rows, min(offset, columns)), kind
-    return target.copied(target.constant(key, lambda: np.stack(make(rows, offset, columns)).astype(kind)))
+    return host_made(target, key, lambda: np.stack(make(rows, offset, columns)).astype(kind))
 
 
 # -- diagonals ---------------------------------------------------------------------------------------------------

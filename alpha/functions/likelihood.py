@@ -6,14 +6,12 @@ import math
 from typing import Any
 
 from alpha.arguments import flag, number
-from alpha.dtypes import default_int
 from alpha.errors import ArgumentError, ShapeError
 from alpha.expressions.functions import pointwise
 from alpha.functions.autocasting import in_float32
-from alpha.functions.casting import cast
 from alpha.functions.elementwise import exp, log, log1p, maximum, where
 from alpha.functions.loss_arguments import check_weight, of_one_shape, reduced, reduction_of, together
-from alpha.functions.shape import reshape, unsqueeze
+from alpha.functions.shape import unsqueeze
 from alpha.records import RangeCheck
 from alpha.tensor import Tensor
 
@@ -76,12 +74,6 @@ def _(grad, x, y, weight):  # type: ignore[no-untyped-def]
     return grad * (x - y) / maximum((1 - x) * x, 1e-12), grad * (log1p(-x) - log(x)), None
 
 
-def _refuse_any(count: Tensor, message: str) -> None:
-    """ArgumentError unless a count is 0: where the host would wait for it, at the next point where it waits anyway."""
-    found = reshape(cast(count, default_int), (1,))
-    found.engine.check_range(found, 0, 1, RangeCheck(ArgumentError, message))
-
-
 @pointwise
 def _is_no_probability(x):  # type: ignore[no-untyped-def]
     return where(x >= 0, where(x <= 1, 0.0, 1.0), 1.0)
@@ -131,7 +123,7 @@ def binary_cross_entropy(
     input, target = of_one_shape(name, input, target)
     if input.engine.checking:
         message = f"[{name}] expected probabilities in 0..1, got others: apply a sigmoid, or use {name}_with_logits"
-        _refuse_any(_is_no_probability.sum(input.detach()), message)
+        input.engine.check_none(_is_no_probability.sum(input.detach()), RangeCheck(ArgumentError, message))
     factor = 1.0 if weight is None else check_weight(name, "weight", input, weight)
     return reduced(_binary_log_likelihood, reduction, input, target, factor)
 
@@ -273,7 +265,7 @@ def gaussian_nll_loss(
     if isinstance(var, Tensor):
         _, var = together(name, False, input=input, var=_spread(name, input, var))
         if input.engine.checking:
-            _refuse_any(_is_negative.sum(var.detach()), message)
+            var.engine.check_none(_is_negative.sum(var.detach()), RangeCheck(ArgumentError, message))
     else:
         var = number(name, "var", var)
         if var < 0:
